@@ -1,0 +1,1 @@
+"""Lifts ONNX loops into kernels, and proves it."""

@@ -1,0 +1,1 @@
+"""Questions about a loop. Reads the IR, never changes it."""

@@ -1,0 +1,1 @@
+"""Executes a graph: session, control-flow interpreter, devices (numpy, webgpu)."""
