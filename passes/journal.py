@@ -1,0 +1,98 @@
+"""What the passes did to each loop of the original model, kept while they run.
+
+A loop keeps its identity through every rebuild: an origin mark in its ``metadata_props``, which travels with the
+node. The pipeline sets the marks first and takes them off at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.patterns.proof import Refusal
+from looplift.passes.report import Finding
+from looplift.passes.walk import loops, node_name
+
+ORIGIN = "looplift.origin"
+
+
+@dataclasses.dataclass
+class Entry:
+    """What is known of one original loop."""
+
+    node: str
+    op_type: str
+    path: str
+    trip_count: str = ""
+    recurrences: list[str] = dataclasses.field(default_factory=list)
+    carries: list[str] = dataclasses.field(default_factory=list)
+    actions: list[str] = dataclasses.field(default_factory=list)
+    refusal: str = ""
+    order: int = 0
+
+
+class Journal:
+    """Entries of the original loops by their origin mark."""
+
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self._entries = entries
+
+    @classmethod
+    def begin(cls, model: ir.Model) -> Journal:
+        """Marks every Loop and Scan of the model and opens an entry for each."""
+        entries = {}
+        for k, (node, place) in enumerate(loops(model)):
+            node.metadata_props[ORIGIN] = str(k)
+            entries[str(k)] = Entry(node_name(node), node.op_type, place.path, order=k)
+        return cls(entries)
+
+    def entry(self, node: ir.Node) -> Entry | None:
+        """The entry of a loop node (rebuilt or original); None for one that a pass made from nothing."""
+        return self._entries.get(node.metadata_props.get(ORIGIN, ""))
+
+    def did(self, node: ir.Node, action: str) -> None:
+        """Notes what was done to this loop, as a sentence in the past tense, once."""
+        entry = self.entry(node)
+        if entry is not None and action not in entry.actions:
+            entry.actions.append(action)
+
+    def found(self, node: ir.Node, recurrence: str) -> None:
+        """Notes a recurrence that was lifted out of this loop, such as ``v: add-step by 'step'``."""
+        entry = self.entry(node)
+        if entry is not None and recurrence not in entry.recurrences:
+            entry.recurrences.append(recurrence)
+
+    def describe(self, node: ir.Node, *, trip_count: str = "", carries: list[str] | None = None) -> None:
+        """Notes the trip count and the carries' evolution in words."""
+        entry = self.entry(node)
+        if entry is not None:
+            entry.trip_count = trip_count or entry.trip_count
+            entry.carries = carries if carries is not None else entry.carries
+
+    def refuse(self, node: ir.Node, refusal: Refusal) -> None:
+        """Notes why this loop stays; the latest word counts."""
+        entry = self.entry(node)
+        if entry is not None:
+            entry.refusal = str(refusal)
+
+    def end(self, model: ir.Model) -> tuple[Finding, ...]:
+        """Takes the marks off and gives a finding for every original loop."""
+        left = {node.metadata_props.pop(ORIGIN, None) for node, _ in loops(model)}
+        findings = []
+        for mark, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
+            stays = mark in left
+            findings.append(
+                Finding(
+                    node=entry.node,
+                    op_type=entry.op_type,
+                    path=entry.path,
+                    lifted=not stays,
+                    recurrence="; ".join(entry.recurrences),
+                    reason=(entry.refusal or "no rule applies") if stays else "",
+                    trip_count=entry.trip_count,
+                    carries=tuple(entry.carries),
+                    actions=tuple(entry.actions),
+                )
+            )
+        return tuple(findings)

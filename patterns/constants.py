@@ -1,0 +1,119 @@
+"""Compile-time values: constants in every spelling, and expressions of them.
+
+A value is constant if it is a Constant node's, an initializer that no caller can override, or computed from
+constants by a pure op. Expressions are evaluated with onnx's reference implementation, small ones only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+LIMIT = 4096
+"""Elements. Larger tensors are never folded: the analysis asks about counters, bounds, axes and steps."""
+
+FOLDABLE = frozenset(
+    "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual "
+    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range Relu Reshape Shape Size Slice Squeeze Sub Transpose "
+    "Unsqueeze Where Xor".split()
+)
+
+Array = np.ndarray[Any, Any]
+
+
+def constant(value: ir.Value | None, opset: int) -> Array | None:
+    """The value's array if it is a compile-time constant of at most `LIMIT` elements, else None."""
+    return _fold(value, opset, depth=0)
+
+
+def scalar(value: ir.Value | None, opset: int) -> Any | None:
+    """The Python scalar of a constant that has one element, else None."""
+    array = constant(value, opset)
+    return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
+
+
+def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
+    if value is None or depth > 64:
+        return None
+    if value.is_initializer():
+        # An initializer that is also a graph input is a default, not a constant.
+        return None if value.is_graph_input() else _small(value.const_value)
+    node = value.producer()
+    if node is None or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Constant":
+        return _small(ir.convenience.get_const_tensor(value))
+    if node.op_type == "Shape":
+        return _static_shape(node, opset)
+    if node.op_type == "CastLike":
+        return _cast_like(node, opset, depth)
+    if node.op_type not in FOLDABLE or any(attr.is_ref() for attr in node.attributes.values()):
+        return None
+    arrays = [None if x is None else _fold(x, opset, depth + 1) for x in node.inputs]
+    if any(array is None and x is not None for array, x in zip(arrays, node.inputs, strict=True)):
+        return None
+    if node.op_type in ("ConstantOfShape", "Expand", "Range") and not _result_is_small(node.op_type, arrays):
+        return None
+    if node.op_type in ("Div", "Mod") and not all(a is not None and (a > 0).all() for a in arrays):
+        # onnx.reference rounds integer quotients down where the standard truncates; positive ones agree.
+        return None
+    return _evaluate(node, arrays, opset)
+
+
+def _small(tensor: ir.TensorProtocol | None) -> Array | None:
+    if tensor is None or tensor.size > LIMIT or tensor.dtype == ir.DataType.STRING:
+        return None
+    return tensor.numpy()
+
+
+def _static_shape(node: ir.Node, opset: int) -> Array | None:
+    source = node.inputs[0]
+    if source is None or source.shape is None or not all(isinstance(dim, int) for dim in source.shape):
+        return None
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    if any(attr is not None and attr.is_ref() for attr in (start, end)):
+        return None
+    dims = [dim for dim in source.shape if isinstance(dim, int)]
+    return np.array(dims[slice(start.as_int() if start else 0, end.as_int() if end else None)], np.int64)
+
+
+def _cast_like(node: ir.Node, opset: int, depth: int) -> Array | None:
+    """CastLike needs only the type of its second input."""
+    array, like = _fold(node.inputs[0], opset, depth + 1), node.inputs[1]
+    if array is None or like is None or like.dtype is None:
+        return None
+    cast = ir.node("Cast", inputs=[ir.val("x")], attributes={"to": like.dtype})
+    return _evaluate(cast, [array], max(opset, 9))
+
+
+def _result_is_small(op_type: str, arrays: list[Array | None]) -> bool:
+    if op_type == "Range":
+        start, limit, delta = (float(array.reshape(-1)[0]) for array in arrays if array is not None)
+        return delta != 0 and abs((limit - start) / delta) <= LIMIT
+    shape = arrays[-1]
+    return shape is not None and bool(np.prod(np.abs(shape.astype(np.float64))) <= LIMIT)
+
+
+def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | None:
+    """Runs one node on its constant inputs; None if the op itself refuses them (the loop then meets the error)."""
+    proto = onnx.NodeProto(op_type=node.op_type)
+    proto.input.extend("" if array is None else f"x{k}" for k, array in enumerate(arrays))
+    proto.output.append("y")
+    proto.attribute.extend(ir.to_proto(attr) for attr in node.attributes.values() if isinstance(attr, ir.Attr))
+    feeds = {f"x{k}": array for k, array in enumerate(arrays) if array is not None}
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    output = onnx.helper.make_value_info("y", onnx.TypeProto())
+    graph = onnx.helper.make_graph([proto], "fold", inputs, [output])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        result = ReferenceEvaluator(model).run(None, feeds)[0]
+    except Exception:
+        return None
+    return result if isinstance(result, np.ndarray) else np.asarray(result)

@@ -1,0 +1,34 @@
+"""What a recogniser answers: a proof with every obligation discharged, or the first that failed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+
+def label(node: ir.Node) -> str:
+    """The name by which messages call a node: its own, or its first output's."""
+    if node.name:
+        return f"{node.op_type} '{node.name}'"
+    named = [output.name for output in node.outputs if output.name]
+    return f"{node.op_type} that makes '{named[0]}'" if named else node.op_type
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why something can't be done: the first obligation that failed, and the node where."""
+
+    reason: str
+    node: ir.Node | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.node is None else f"{self.reason} ({label(self.node)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Obligation:
+    """One thing that had to be shown, and the fact that shows it."""
+
+    name: str
+    fact: str

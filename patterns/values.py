@@ -1,0 +1,79 @@
+"""Small questions about values: where they are computed and what they are copies of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def source(value: ir.Value) -> ir.Value:
+    """The value itself, or what it is a copy of through any chain of Identity nodes."""
+    while (node := value.producer()) is not None and node.op_type == "Identity" and node.domain in ("", "ai.onnx"):
+        origin = node.inputs[0]
+        if origin is None:
+            return value
+        value = origin
+    return value
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs in the node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def nodes_within(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Every node of the graph and of the graphs nested in it, outer ones first."""
+    for node in graph:
+        yield node
+        for inner in subgraphs(node):
+            yield from nodes_within(inner)
+
+
+def graphs_within(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """The graph and every graph nested in it."""
+    yield graph
+    for node in graph:
+        for inner in subgraphs(node):
+            yield from graphs_within(inner)
+
+
+def defined_in(value: ir.Value, graph: ir.Graph) -> bool:
+    """Whether the value belongs to this graph: its input, its initializer or the output of one of its nodes."""
+    node = value.producer()
+    if node is not None:
+        return node.graph is graph
+    return value.graph is graph
+
+
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that the node uses: its inputs, and what the graphs inside it take from outside themselves."""
+    yield from (value for value in node.inputs if value is not None)
+    for inner in subgraphs(node):
+        yield from captures(inner)
+
+
+def captures(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Outer values that a graph reads, each as often as it is read; outputs count as reads."""
+    own = set(map(id, graphs_within(graph)))
+
+    def outer(value: ir.Value) -> bool:
+        node = value.producer()
+        home = node.graph if node is not None else value.graph
+        return home is None or id(home) not in own
+
+    for node in nodes_within(graph):
+        yield from (value for value in node.inputs if value is not None and outer(value))
+    for inner in graphs_within(graph):
+        yield from (value for value in inner.outputs if outer(value))
+
+
+def is_used(value: ir.Value) -> bool:
+    """Whether any node reads the value or any graph returns it."""
+    return bool(value.uses()) or value.is_graph_output()
