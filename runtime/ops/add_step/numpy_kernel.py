@@ -1,0 +1,167 @@
+"""AddStep on the host: bit for bit what adding in order gives, without being sequential in the trip count."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from looplift.runtime.errors import LoopliftError
+from looplift.runtime.ops import Array
+from looplift.runtime.ops.add_step.segments import Trajectory, final_state
+from looplift.runtime.ops.element_types import NUMBERS
+from looplift.runtime.ops.memory import allocate
+
+NARROW = 4
+"""Up to this many columns, pieces are written column by column; more columns are added row by row."""
+
+FEW_STEPS = 1024
+"""Up to this many steps, adding them is faster than finding pieces."""
+
+ROW_ELEMENTS = 4096
+"""Elements that one numpy call should add: fewer and the call costs more than its work."""
+
+SECTION_ROWS = 64
+"""A section of rows must be this long to be worth a state of its own to start from."""
+
+CHUNK = 16384
+"""Elements of a column written at once: they and their indices stay in the cache."""
+
+
+def add_step(
+    inputs: Sequence[Array | None], attributes: Mapping[str, Any], wanted: Sequence[bool]
+) -> tuple[Array | None, ...]:
+    """Runs ``v = v + step`` as the Loop that defines AddStep does.
+
+    Args:
+        inputs: M (int64, one element), cond (bool, one element, or None for true), v_initial and step (one number
+            type, shapes that broadcast).
+        attributes: ``emit_previous``, default 0.
+        wanted: whether v_final and scan_output are used.
+
+    Returns:
+        v_final with the state's shape and scan_output with one row per iteration, [n, *shape]; None if unused.
+
+    Raises:
+        LoopliftError: a wrong type or shape, or a scan output that does not fit in memory.
+    """
+    count, initial, step = _read(inputs)
+    emit_previous = bool(attributes.get("emit_previous", 0))
+    if count == 0:
+        return (initial.copy() if wanted[0] else None), (_no_rows(initial, step, emit_previous) if wanted[1] else None)
+    shape = _broadcast_shape(initial, step)
+    state, added = (np.broadcast_to(value, shape).reshape(-1) for value in (initial, step))
+    with np.errstate(all="ignore"):  # overflow to infinity and inf - inf are results here, not faults
+        if wanted[1] and emit_previous and shape != initial.shape:
+            rows = _row_before_growth(initial, shape, count)
+            final = initial + step if wanted[0] else None
+        elif wanted[1]:
+            rows = allocate((count, state.size), initial.dtype, "AddStep: scan_output")
+            _fill(rows, state, added, first=0 if emit_previous else 1)
+            final = (rows[-1] + added if emit_previous else rows[-1].copy()) if wanted[0] else None
+        else:
+            rows = None
+            final = _final(state, added, count) if wanted[0] else None
+    return (
+        None if final is None else final.reshape(shape),
+        None if rows is None else rows.reshape(count, *shape),
+    )
+
+
+def _read(inputs: Sequence[Array | None]) -> tuple[int, Array, Array]:
+    """The number of iterations, v_initial and step."""
+    limit, condition, initial, step = (*inputs, *(None,) * (4 - len(inputs)))
+    if limit is None or initial is None or step is None:
+        raise LoopliftError("AddStep: M, v_initial and step must be given")
+    if limit.dtype != np.int64 or limit.size != 1:
+        raise LoopliftError(f"AddStep: M must be one int64, not {limit.dtype} of shape {list(limit.shape)}")
+    if condition is not None and (condition.dtype != np.bool_ or condition.size != 1):
+        raise LoopliftError(f"AddStep: cond must be one bool, not {condition.dtype} of shape {list(condition.shape)}")
+    if initial.dtype != step.dtype or initial.dtype not in NUMBERS:
+        raise LoopliftError(f"AddStep: v_initial ({initial.dtype}) and step ({step.dtype}) must be of one number type")
+    runs = condition is None or bool(condition.item())
+    return max(int(limit.item()), 0) if runs else 0, initial, step
+
+
+def _no_rows(initial: Array, step: Array, emit_previous: bool) -> Array:
+    """The scan output of zero iterations: no rows, of the shape that the first would have."""
+    return np.empty((0, *(initial.shape if emit_previous else _broadcast_shape(initial, step))), initial.dtype)
+
+
+def _row_before_growth(initial: Array, shape: tuple[int, ...], count: int) -> Array:
+    """The previous states of a state that the first iteration broadcasts to ``shape``: only one row can be stacked."""
+    if count == 1:
+        return initial[np.newaxis].copy()
+    raise LoopliftError(
+        f"AddStep: the state grows from {list(initial.shape)} to {list(shape)} in the first iteration, so its previous "
+        "states can't be stacked: expand v_initial before the loop"
+    )
+
+
+def _broadcast_shape(initial: Array, step: Array) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(initial.shape, step.shape)
+    except ValueError:
+        raise LoopliftError(
+            f"AddStep: v_initial {list(initial.shape)} and step {list(step.shape)} do not broadcast"
+        ) from None
+
+
+def _final(state: Array, step: Array, count: int) -> Array:
+    """State ``count``, [columns]."""
+    if count > FEW_STEPS:
+        return final_state(state, step, count)
+    for _ in range(count):
+        state = state + step
+    return state
+
+
+def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
+    """Writes the states from index ``first`` (0 or 1) on into ``rows``, [count, columns]."""
+    count, columns = rows.shape
+    if columns == 0:
+        return
+    sections = min(ROW_ELEMENTS // columns, count // SECTION_ROWS)
+    if sections <= 1:
+        rows[0] = state + step if first else state
+        _add_rows(rows, step)
+        return
+    trajectory = Trajectory.of(state, step, count)
+    if columns <= NARROW:
+        for column, out in enumerate(rows.T):
+            _fill_column(out, trajectory, column, first)
+    else:
+        _fill_sections(rows, trajectory, step, first, sections)
+
+
+def _fill_sections(rows: Array, trajectory: Trajectory, step: Array, first: int, sections: int) -> None:
+    """Adds in all sections of the rows at once: each starts from its exact state, so they need not wait in line."""
+    count, columns = rows.shape
+    length = -(-count // sections)
+    sections = count // length
+    by_section = rows[: sections * length].reshape(sections, length, columns)
+    by_section[:, 0] = trajectory.states(first + length * np.arange(sections))
+    _add_rows(by_section.swapaxes(0, 1), step)
+    _add_rows(rows[sections * length - 1 :], step)
+
+
+def _add_rows(rows: Array, step: Array) -> None:
+    """Fills ``rows`` from its first row on."""
+    for previous, row in itertools.pairwise(rows):
+        np.add(previous, step, out=row)
+
+
+def _fill_column(out: Array, trajectory: Trajectory, column: int, first: int) -> None:
+    """Writes the states from ``first`` on into ``out``, [count], piece by piece as bit patterns."""
+    patterns = out.view(f"u{out.itemsize}")
+    number = patterns.dtype.type
+    modulus = 1 << 8 * out.itemsize
+    index = np.arange(min(CHUNK, out.size)).astype(patterns.dtype)
+    for start, end, bits, delta in trajectory.column(column, first + out.size):
+        for state in range(max(start, first), end, CHUNK):
+            chunk = patterns[state - first : min(state + CHUNK, end) - first]
+            np.multiply(index[: chunk.size], number(delta % modulus), out=chunk)
+            np.add(chunk, number((bits + (state - start) * delta) % modulus), out=chunk)
