@@ -6,9 +6,11 @@ import math
 from pathlib import Path
 
 import numpy as np
-
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
+
+SMALL = 1 << 26
+"""Bytes that are asked for without looking at the memory that is left: looking takes as long as a small kernel."""
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic], what: str) -> Array:
@@ -18,7 +20,7 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic], what: str) -> 
         LoopliftError: it does not fit in the memory that is available now.
     """
     size = math.prod(shape) * dtype.itemsize
-    limit = _available_bytes()
+    limit = _available_bytes() if size > SMALL else None
     message = f"{what} of shape {list(shape)} ({dtype}) needs {size:,} bytes"
     if limit is not None and size > limit:
         raise LoopliftError(f"{message} and {limit:,} are available: run fewer iterations, or leave it unused")

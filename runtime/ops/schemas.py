@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import onnx
+from looplift.runtime.ops import DOMAIN, VERSION, Array
+from looplift.runtime.ops.element_types import ONNX_NUMBERS
 from onnx import TypeProto
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceContext
-
-from looplift.runtime.ops import DOMAIN, VERSION, Array
-from looplift.runtime.ops.element_types import ONNX_NUMBERS
 
 Dim = int | str | None
 """A dimension: its size, its symbol, or unknown."""

@@ -6,7 +6,6 @@ import functools
 
 import onnx
 import onnx.parser
-
 from looplift.runtime.ops import DOMAIN
 from looplift.runtime.ops.definitions import read_flag
 
@@ -36,9 +35,7 @@ TEXT = """
 
 @functools.cache
 def _parsed(opset: int) -> onnx.FunctionProto:
-    return onnx.parser.parse_function(
-        TEXT.format(domain=DOMAIN, opset=opset, flag=read_flag("emit_previous", opset))
-    )
+    return onnx.parser.parse_function(TEXT.format(domain=DOMAIN, opset=opset, flag=read_flag("emit_previous", opset)))
 
 
 def definition(opset: int) -> onnx.FunctionProto:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.add_step.segments import Trajectory, final_state
 from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.ops.memory import allocate
 
-NARROW = 4
-"""Up to this many columns, pieces are written column by column; more columns are added row by row."""
-
+# The choices between the ways of filling rows, by measurement.
 FEW_STEPS = 1024
-"""Up to this many steps, adding them is faster than finding pieces."""
+"""Up to this many steps, adding them is faster than finding the pieces of the trajectory."""
 
-ROW_ELEMENTS = 4096
-"""Elements that one numpy call should add: fewer and the call costs more than its work."""
+NARROW = 4
+"""Up to this many columns are written one by one, piece by piece; more are added row by row."""
 
-SECTION_ROWS = 64
-"""A section of rows must be this long to be worth a state of its own to start from."""
+SECTION_ELEMENTS = 8192
+"""What one numpy call should add over all sections: fewer and the call costs more than its work."""
 
-CHUNK = 16384
-"""Elements of a column written at once: they and their indices stay in the cache."""
+CHUNK = 65536
+"""Elements of a column written at once: they and the ramp they are made from stay in the cache."""
 
 
 def add_step(
@@ -50,30 +46,27 @@ def add_step(
     """
     count, initial, step = _read(inputs)
     emit_previous = bool(attributes.get("emit_previous", 0))
+    want_final, want_rows = (*wanted, False)[:2]
     if count == 0:
-        return (initial.copy() if wanted[0] else None), (_no_rows(initial, step, emit_previous) if wanted[1] else None)
+        return (initial.copy() if want_final else None), (_no_rows(initial, step, emit_previous) if want_rows else None)
     shape = _broadcast_shape(initial, step)
-    state, added = (np.broadcast_to(value, shape).reshape(-1) for value in (initial, step))
+    rows = final = None
     with np.errstate(all="ignore"):  # overflow to infinity and inf - inf are results here, not faults
-        if wanted[1] and emit_previous and shape != initial.shape:
+        if want_rows and emit_previous and shape != initial.shape:
             rows = _row_before_growth(initial, shape, count)
-            final = initial + step if wanted[0] else None
-        elif wanted[1]:
+            return (np.asarray(initial + step) if want_final else None), rows
+        state, added = (np.broadcast_to(value, shape).reshape(-1) for value in (initial, step))
+        if want_rows:
             rows = allocate((count, state.size), initial.dtype, "AddStep: scan_output")
             _fill(rows, state, added, first=0 if emit_previous else 1)
-            final = (rows[-1] + added if emit_previous else rows[-1].copy()) if wanted[0] else None
-        else:
-            rows = None
-            final = _final(state, added, count) if wanted[0] else None
-    return (
-        None if final is None else final.reshape(shape),
-        None if rows is None else rows.reshape(count, *shape),
-    )
+        if want_final:
+            final = _final(rows, state, added, count, emit_previous).reshape(shape)
+    return final, None if rows is None else rows.reshape(count, *shape)
 
 
 def _read(inputs: Sequence[Array | None]) -> tuple[int, Array, Array]:
     """The number of iterations, v_initial and step."""
-    limit, condition, initial, step = (*inputs, *(None,) * (4 - len(inputs)))
+    limit, condition, initial, step = inputs
     if limit is None or initial is None or step is None:
         raise LoopliftError("AddStep: M, v_initial and step must be given")
     if limit.dtype != np.int64 or limit.size != 1:
@@ -94,7 +87,7 @@ def _no_rows(initial: Array, step: Array, emit_previous: bool) -> Array:
 def _row_before_growth(initial: Array, shape: tuple[int, ...], count: int) -> Array:
     """The previous states of a state that the first iteration broadcasts to ``shape``: only one row can be stacked."""
     if count == 1:
-        return initial[np.newaxis].copy()
+        return np.expand_dims(initial, 0).copy()
     raise LoopliftError(
         f"AddStep: the state grows from {list(initial.shape)} to {list(shape)} in the first iteration, so its previous "
         "states can't be stacked: expand v_initial before the loop"
@@ -110,8 +103,11 @@ def _broadcast_shape(initial: Array, step: Array) -> tuple[int, ...]:
         ) from None
 
 
-def _final(state: Array, step: Array, count: int) -> Array:
-    """State ``count``, [columns]."""
+def _final(rows: Array | None, state: Array, step: Array, count: int, emit_previous: bool) -> Array:
+    """State ``count``, [columns], from the last row where there are rows."""
+    if rows is not None:
+        last: Array = rows[-1]
+        return last + step if emit_previous else last.copy()
     if count > FEW_STEPS:
         return final_state(state, step, count)
     for _ in range(count):
@@ -124,8 +120,8 @@ def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
     count, columns = rows.shape
     if columns == 0:
         return
-    sections = min(ROW_ELEMENTS // columns, count // SECTION_ROWS)
-    if sections <= 1:
+    sections = SECTION_ELEMENTS // columns
+    if sections <= 1 or count <= FEW_STEPS:
         rows[0] = state + step if first else state
         _add_rows(rows, step)
         return
@@ -140,11 +136,14 @@ def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
 def _fill_sections(rows: Array, trajectory: Trajectory, step: Array, first: int, sections: int) -> None:
     """Adds in all sections of the rows at once: each starts from its exact state, so they need not wait in line."""
     count, columns = rows.shape
-    length = -(-count // sections)
+    length = -(-count // min(sections, count))
     sections = count // length
     by_section = rows[: sections * length].reshape(sections, length, columns)
-    by_section[:, 0] = trajectory.states(first + length * np.arange(sections))
-    _add_rows(by_section.swapaxes(0, 1), step)
+    state, every_step = trajectory.every(length, first, sections), np.tile(step, (sections, 1))
+    by_section[:, 0] = state
+    for row in range(1, length):  # adding in one block and copying it out beats adding from row to row
+        np.add(state, every_step, out=state)
+        by_section[:, row] = state
     _add_rows(rows[sections * length - 1 :], step)
 
 
@@ -161,7 +160,8 @@ def _fill_column(out: Array, trajectory: Trajectory, column: int, first: int) ->
     modulus = 1 << 8 * out.itemsize
     index = np.arange(min(CHUNK, out.size)).astype(patterns.dtype)
     for start, end, bits, delta in trajectory.column(column, first + out.size):
-        for state in range(max(start, first), end, CHUNK):
+        begin = max(start, first)
+        ramp = index[: end - begin] * number(delta % modulus)
+        for state in range(begin, end, CHUNK):
             chunk = patterns[state - first : min(state + CHUNK, end) - first]
-            np.multiply(index[: chunk.size], number(delta % modulus), out=chunk)
-            np.add(chunk, number((bits + (state - start) * delta) % modulus), out=chunk)
+            np.add(ramp[: chunk.size], number((bits + (state - start) * delta) % modulus), out=chunk)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from onnx.defs import OpSchema
-from onnx.shape_inference import InferenceContext
-
 from looplift.runtime.ops.schemas import (
     OPTIONAL,
     Dim,
@@ -16,6 +13,8 @@ from looplift.runtime.ops.schemas import (
     register,
     set_output,
 )
+from onnx.defs import OpSchema
+from onnx.shape_inference import InferenceContext
 
 DOC = """
 Repeats `v = v + step` M times, starting from `v_initial`; every addition rounds, so this is not `v_initial + M * step`.
@@ -57,7 +56,9 @@ SCHEMA = register(
     DOC,
     inputs=[
         _Parameter("M", "tensor(int64)", "Number of iterations, one element; M <= 0 runs none."),
-        _Parameter("cond", "tensor(bool)", "A scalar; false runs no iteration, absent means true.", param_option=OPTIONAL),
+        _Parameter(
+            "cond", "tensor(bool)", "A scalar; false runs no iteration, absent means true.", param_option=OPTIONAL
+        ),
         _Parameter("v_initial", "T", "The state before the first iteration, of any shape."),
         _Parameter("step", "T", "What every iteration adds; it broadcasts with the state."),
     ],

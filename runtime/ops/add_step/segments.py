@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.element_types import PRECISION
 
@@ -25,16 +24,14 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """For each of some columns: state ``start + j`` has the bits ``bits + j * delta``, until the next piece starts.
+    """State ``start + j`` of a column has the bits ``bits + j * delta`` modulo 2^width, until the next piece starts.
 
     Attributes:
-        columns: which columns, int64 [n]; the other attributes are int64 [n] too.
-        start: first state index of the piece.
+        start: first state index of the piece, int64 [columns].
         bits: bit pattern of that state, sign-extended to int64.
-        delta: change of the pattern per step, modulo 2^width.
+        delta: change of the pattern per step.
     """
 
-    columns: Int64
     start: Int64
     bits: Int64
     delta: Int64
@@ -43,35 +40,38 @@ class Piece:
 def pieces(initial: Array, step: Array, last: int) -> Iterator[Piece]:
     """The pieces that cover states 0 to ``last`` of every column; the i-th yield holds each column's i-th piece.
 
+    A column that is done early goes on yielding pieces, which start after ``last``.
+
     Args:
         initial: state 0, [columns], any floating-point type of ``PRECISION`` or an integer type (which wraps).
         step: what is added, same shape and type.
         last: the last state index that is asked for.
     """
-    columns, start = np.arange(initial.size), np.zeros(initial.size, np.int64)
+    start = np.zeros(initial.size, np.int64)
     if initial.dtype not in PRECISION:
-        yield Piece(columns, start, _bits(initial), _bits(step))
+        yield Piece(start, bits_of(initial), bits_of(step))
         return
     state = initial
-    while columns.size:
-        bits, delta, length = _next_piece(state, step)
-        yield Piece(columns, start, bits, delta)
-        more = last - start > length
-        columns, start, step, length = columns[more], start[more] + length[more], step[more], length[more]
-        state = from_bits(bits[more] + length * delta[more], initial.dtype)
+    while (start <= last).any():
+        bits, delta, moves = _straight_moves(state, step)
+        yield Piece(start, bits, delta)
+        moves = np.minimum(moves, np.maximum(last - start, 0))
+        state = from_bits(bits + moves * delta, initial.dtype) + step  # the step out of a piece is an ordinary one
+        start = start + moves + 1
 
 
 def final_state(initial: Array, step: Array, count: int) -> Array:
     """State ``count`` of every column, [columns], in time that does not depend on ``count``."""
     bits = np.empty(initial.size, np.int64)
     for piece in pieces(initial, step, count):
-        bits[piece.columns] = piece.bits + (count - piece.start) * piece.delta  # a column's last piece has the say
+        # the last piece to reach ``count`` has the say
+        np.copyto(bits, piece.bits + (count - piece.start) * piece.delta, where=piece.start <= count)
     return from_bits(bits, initial.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trajectory:
-    """All pieces of all columns as tables, int64 [pieces, columns]; unused entries start at ``NEVER``."""
+    """All pieces of all columns as tables, int64 [pieces, columns]."""
 
     dtype: np.dtype[np.generic]
     start: Int64
@@ -82,24 +82,28 @@ class Trajectory:
     def of(cls, initial: Array, step: Array, last: int) -> Trajectory:
         """The trajectory from ``initial`` that covers states 0 to ``last``."""
         found = list(pieces(initial, step, last))
-        shape = len(found), initial.size
-        start, bits, delta = np.full(shape, NEVER), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for row, piece in enumerate(found):
-            start[row, piece.columns] = piece.start
-            bits[row, piece.columns] = piece.bits
-            delta[row, piece.columns] = piece.delta
+        start, bits, delta = (np.array([getattr(p, name) for p in found]) for name in ("start", "bits", "delta"))
         return cls(initial.dtype, start, bits, delta)
 
     def column(self, column: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """(start, stop, bits, delta) of each piece of one column, up to state ``end`` exclusive."""
-        starts = [start for start in self.start[:, column].tolist() if start < end]
-        return zip(starts, [*starts[1:], end], self.bits[:, column].tolist(), self.delta[:, column].tolist())
+        start, bits, delta = (
+            table[self.start[:, column] < end, column] for table in (self.start, self.bits, self.delta)
+        )
+        stop = np.append(start[1:], end)
+        return zip(start.tolist(), stop.tolist(), bits.tolist(), delta.tolist(), strict=True)
 
-    def states(self, indices: Int64) -> Array:
-        """The states at ``indices`` [n], as [n, columns]."""
-        which = (self.start <= indices[:, None, None]).sum(axis=1) - 1
-        start, bits, delta = (np.take_along_axis(table, which, axis=0) for table in (self.start, self.bits, self.delta))
-        return from_bits(bits + (indices[:, None] - start) * delta, self.dtype)
+    def every(self, stride: int, first: int, number: int) -> Array:
+        """``number`` states of every column, from index ``first`` on, ``stride`` apart: [number, columns]."""
+        columns = self.start.shape[1]
+        # the first index that each piece serves; the pieces begun so far then are a running sum
+        reached = np.minimum(-(-(np.maximum(self.start - first, 0)) // stride), number)
+        begun = np.bincount((reached * columns + np.arange(columns)).ravel(), minlength=(number + 1) * columns)
+        which = begun.reshape(-1, columns)[:number].cumsum(axis=0) - 1
+        entry = which * columns + np.arange(columns)
+        start, bits, delta = self.start.take(entry), self.bits.take(entry), self.delta.take(entry)
+        index = first + stride * np.arange(number)
+        return from_bits(bits + (index[:, np.newaxis] - start) * delta, self.dtype)
 
 
 def from_bits(bits: Int64, dtype: np.dtype[np.generic]) -> Array:
@@ -107,24 +111,25 @@ def from_bits(bits: Int64, dtype: np.dtype[np.generic]) -> Array:
     return bits.astype(f"i{dtype.itemsize}").view(dtype)
 
 
-def _bits(values: Array) -> Int64:
+def bits_of(values: Array) -> Int64:
+    """The bit patterns of ``values``, sign-extended."""
     return values.view(f"i{values.dtype.itemsize}").astype(np.int64)
 
 
-def _next_piece(state: Array, step: Array) -> tuple[Int64, Int64, Int64]:
-    """Bits of ``state``, their change per step, and for how many steps that change is sure to hold."""
-    after = state + step
-    bits, bits_after, bits_then = _bits(state), _bits(after), _bits(after + step)
-    delta = bits_after - bits
-    fraction_bits = PRECISION[state.dtype] - 1
-    same_binade = ((bits ^ bits_after) | (bits ^ bits_then)) >> fraction_bits == 0
-    regular = same_binade & (bits_then - bits_after == delta)
-    largest = (1 << fraction_bits) - 1
-    fraction = bits & largest
-    # Toward zero it stops one short of the binade's lower edge: an exact sum just under the edge rounds on a finer grid.
+def _straight_moves(state: Array, step: Array) -> tuple[Int64, Int64, Int64]:
+    """Bits of ``state``, their change per step, and how many moves by that change are sure (0: not even the next)."""
+    states = np.empty((3, state.size), state.dtype)
+    states[0] = state
+    np.add(state, step, out=states[1])
+    np.add(states[1], step, out=states[2])
+    bits = bits_of(states)
+    delta, delta_then = bits[1:] - bits[:-1]
+    largest = (1 << PRECISION[state.dtype] - 1) - 1
+    fraction = bits[0] & largest
+    # Two moves fit into the room only if all three states share sign and exponent. Toward zero the room ends one short
+    # of the binade's lower edge: an exact sum just under the edge rounds on a finer grid.
     room = np.where(delta > 0, largest - fraction, np.maximum(fraction, 1) - 1)
-    length = np.where(regular, np.maximum(room // np.maximum(np.abs(delta), 1), 1), 1)
-    not_a_number = state != state
-    delta[not_a_number] = 0
-    length[not_a_number | (delta == 0)] = NEVER
-    return bits, delta, length
+    moves = room // np.maximum(np.abs(delta), 1) * (delta == delta_then)
+    delta[state != state] = 0
+    moves[delta == 0] = NEVER
+    return bits[0], delta, moves
