@@ -123,8 +123,8 @@ def view_of(node: ir.Node, opset: int) -> View | Refusal:
 
 
 def _output(node: ir.Node, index: int) -> ir.Value | None:
-    """Node output, or None if it is left out (absent, or an empty name)."""
-    if index >= len(node.outputs) or not node.outputs[index].name:
+    """Node output, or None if it is left out (absent, or an empty name; a new value has no name yet: None)."""
+    if index >= len(node.outputs) or node.outputs[index].name == "":
         return None
     return node.outputs[index]
 
