@@ -1,0 +1,23 @@
+"""WebGPU: devices, tensors on them, and kernel packages.
+
+Importing this needs neither the package ``wgpu`` nor a driver; opening a device does.
+"""
+
+from .adapters import AdapterRow, describe_devices, is_software
+from .device import Device, DeviceTensor, open_device
+from .errors import DeviceError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
+from .run_op import run_op
+
+__all__ = [
+    "AdapterRow",
+    "Device",
+    "DeviceError",
+    "DeviceLostError",
+    "DeviceMemoryError",
+    "DeviceTensor",
+    "DeviceUnavailableError",
+    "describe_devices",
+    "is_software",
+    "open_device",
+    "run_op",
+]

@@ -1,0 +1,69 @@
+"""AddStep on a WebGPU device: the shapes are settled here, the arithmetic is the package's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
+from looplift.runtime.webgpu.launch import run_package
+from looplift.runtime.webgpu.package import package_of
+from looplift.runtime.webgpu.tensors import expand, host
+
+_LARGEST_COUNT = 2**32 - 1
+
+
+def run(
+    device: Device,
+    inputs: Sequence[Array | DeviceTensor | None],
+    attributes: Mapping[str, Any],
+    wanted: Sequence[bool],
+) -> tuple[DeviceTensor | None, ...] | None:
+    """Runs ``v = v + step`` as the numpy kernel does, with the results on the device.
+
+    Args:
+        device: where to run.
+        inputs: M, cond (or None), v_initial, step, as the numpy kernel takes them.
+        attributes: ``emit_previous``, default 0.
+        wanted: whether v_final and scan_output are used.
+
+    Returns:
+        v_final, scan_output (None if unused); or None where the host has less to do than the device: no iterations,
+        a state that grows in the first one, more than 2^32 - 1 iterations, input that is not valid.
+    """
+    limit, condition, initial, step = inputs
+    if limit is None or initial is None or step is None or initial.dtype != step.dtype:
+        return None
+    count = int(host(limit).item()) if condition is None or bool(host(condition).item()) else 0
+    emit_previous = int(attributes.get("emit_previous", 0))
+    shape = _state_shape(initial.shape, step.shape)
+    if not 0 < count <= _LARGEST_COUNT or shape is None or (emit_previous and shape != initial.shape):
+        return None
+    columns = math.prod(shape)
+    want_final, want_rows = (*wanted, False)[:2]
+    names = [name for name, want in (("v_final", want_final), ("scan_output", want_rows)) if want]
+    result = run_package(
+        package_of(__package__),
+        device,
+        {
+            "m": DeviceTensor.upload(device, np.array(count, np.uint32)),
+            "cond": DeviceTensor.upload(device, np.array(True)),
+            "v_initial": expand(device, initial, shape).reshape((columns,)),
+            "step": expand(device, step, shape).reshape((columns,)),
+        },
+        {name: (count, columns) if name == "scan_output" else None for name in names},
+        {"emit_previous": emit_previous},
+    )
+    return (
+        result["v_final"].reshape(shape) if want_final else None,
+        result["scan_output"].reshape((count, *shape)) if want_rows else None,
+    )
+
+
+def _state_shape(initial: tuple[int, ...], step: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(initial, step)
+    except ValueError:
+        return None

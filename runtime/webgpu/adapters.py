@@ -1,0 +1,82 @@
+"""Which WebGPU adapters this machine has, and which one to use."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from typing import Any, Literal
+
+from .errors import DeviceUnavailableError
+
+Requirement = Literal["auto", "webgpu"]
+
+_SOFTWARE_NAMES = ("llvmpipe", "lavapipe", "softpipe", "swiftshader", "microsoft basic render", "warp")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterRow:
+    """One adapter as a person wants to read of it."""
+
+    name: str
+    driver: str
+    backend: str
+    kind: str
+    software: bool
+    used_by: str
+    """Which ``device=`` choices of a session take this adapter; empty for none."""
+
+
+def list_adapters() -> list[Any]:
+    """Every ``wgpu.GPUAdapter`` of this machine; none where wgpu is not installed or finds no driver."""
+    if importlib.util.find_spec("wgpu") is None:
+        return []
+    import wgpu
+
+    return list(wgpu.gpu.enumerate_adapters_sync())
+
+
+def is_software(adapter: Any) -> bool:
+    """Whether the adapter computes on the CPU (llvmpipe, SwiftShader, WARP)."""
+    described = f"{adapter.info['device']} {adapter.info['vendor']} {adapter.info['description']}".lower()
+    return adapter.info["adapter_type"] == "CPU" or any(name in described for name in _SOFTWARE_NAMES)
+
+
+def _preference(adapter: Any) -> tuple[bool, bool, bool]:
+    """Order of adapters: hardware first, then discrete, then any backend other than OpenGL."""
+    info = adapter.info
+    return is_software(adapter), info["adapter_type"] != "DiscreteGPU", info["backend_type"] == "OpenGL"
+
+
+def choose_adapter(requirement: Requirement) -> Any:
+    """The best adapter that meets the requirement: "auto" takes only hardware, "webgpu" takes any.
+
+    Raises:
+        DeviceUnavailableError: none does; the message says what is there and what to install.
+    """
+    if importlib.util.find_spec("wgpu") is None:
+        raise DeviceUnavailableError("WebGPU needs the package wgpu: pip install 'looplift[webgpu]'")
+    adapters = sorted(list_adapters(), key=_preference)
+    if not adapters:
+        raise DeviceUnavailableError(
+            "no WebGPU adapter on this machine: install a Vulkan, Metal or DirectX 12 driver "
+            "(Mesa's software driver is the Debian package mesa-vulkan-drivers), or use device='numpy'"
+        )
+    best = adapters[0]
+    if requirement == "auto" and is_software(best):
+        raise DeviceUnavailableError(
+            f"the only WebGPU adapter computes on the CPU ({best.info['device']}), where numpy is faster; "
+            "device='webgpu' takes it all the same"
+        )
+    return best
+
+
+def describe_devices() -> tuple[AdapterRow, ...]:
+    """One row an adapter, best first, for the command ``looplift devices``; empty where there is none."""
+    rows = []
+    for place, adapter in enumerate(sorted(list_adapters(), key=_preference)):
+        software = is_software(adapter)
+        used_by = "" if place else ("webgpu" if software else "auto, webgpu")
+        info = adapter.info
+        kind = "software" if software else str(info["adapter_type"])
+        rows.append(AdapterRow(info["device"], info["description"], info["backend_type"], kind, software, used_by))
+    return tuple(rows)

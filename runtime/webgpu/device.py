@@ -1,0 +1,318 @@
+"""The one WebGPU device of the process: limits, pipelines, buffers, transfers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from .adapters import Requirement, choose_adapter, is_software
+from .buffers import BufferPool
+from .errors import DeviceLostError, DeviceUnavailableError, wgpu_errors_named
+
+Array = np.ndarray[Any, Any]
+Access = Literal["read", "read_write", "uniform"]
+
+_KEEP_BYTES = 512 << 20
+_BUFFER_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
+_RAISED_LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage")
+
+
+def _camel_case(name: str) -> str:
+    head, *tail = name.split("-")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A range of a buffer, in bytes, as a binding takes it."""
+
+    buffer: Any
+    offset: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispatch:
+    """One pipeline run over a grid of workgroups."""
+
+    pipeline: Any
+    bindings: Sequence[Slice]
+    workgroups: tuple[int, int, int]
+
+
+class Device:
+    """A WebGPU device with its caches.
+
+    Attributes:
+        name: what the driver calls itself.
+        software: whether it computes on the CPU.
+        limits: the device's limits under their WebGPU names (``maxBufferSize``).
+        features: the optional WebGPU features of its adapter.
+        timestamps: whether it can time its own work.
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        import wgpu
+
+        self.name: str = adapter.info["device"]
+        self.software = is_software(adapter)
+        self.features: frozenset[str] = frozenset(adapter.features)
+        self.timestamps = "timestamp-query" in self.features
+        with wgpu_errors_named("opening the device"):
+            self.gpu: Any = adapter.request_device_sync(
+                label="looplift",
+                required_features=["timestamp-query"] if self.timestamps else [],
+                required_limits={name: adapter.limits[name] for name in _RAISED_LIMITS},
+            )
+        self.limits: Mapping[str, int] = {_camel_case(name): value for name, value in self.gpu.limits.items()}
+        use = wgpu.BufferUsage
+        largest = self.limits["maxBufferSize"]
+        self._storage = BufferPool(self.gpu, use.STORAGE | use.COPY_SRC | use.COPY_DST, largest, _KEEP_BYTES)
+        self._uniform = BufferPool(self.gpu, use.UNIFORM | use.COPY_DST, largest, _KEEP_BYTES)
+        self._staging = BufferPool(self.gpu, use.MAP_READ | use.COPY_DST, largest, _KEEP_BYTES)
+        self._pipelines: dict[tuple[Any, ...], Any] = {}
+        self._lock = threading.RLock()
+
+    def pipeline(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
+        """The compiled compute pipeline of a WGSL source (entry point ``main``), cached.
+
+        Args:
+            source: the WGSL text.
+            access: how it binds each buffer of group 0, in order.
+            constants: values of its ``override`` declarations.
+        """
+        key = (source, tuple(access), tuple(sorted(constants.items())))
+        with self._lock:
+            if key not in self._pipelines:
+                self._pipelines[key] = self._compile(source, access, constants)
+            return self._pipelines[key]
+
+    def _compile(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
+        import wgpu
+
+        entries = [
+            {"binding": place, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": _BUFFER_TYPES[kind]}}
+            for place, kind in enumerate(access)
+        ]
+        with wgpu_errors_named("compiling a kernel"):
+            layout = self.gpu.create_bind_group_layout(entries=entries)
+            return self.gpu.create_compute_pipeline(
+                layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={
+                    "module": self.gpu.create_shader_module(code=source),
+                    "entry_point": "main",
+                    "constants": dict(constants),
+                },
+            )
+
+    def allocate(self, size: int) -> Any:
+        """A storage buffer of at least ``size`` bytes, content arbitrary; return it with ``release``."""
+        with self._lock:
+            return self._storage.take(size)
+
+    def allocate_uniform(self, data: bytes) -> Any:
+        """A uniform buffer that holds ``data``; return it with ``release_uniform``."""
+        with self._lock:
+            buffer = self._uniform.take(len(data))
+            self.gpu.queue.write_buffer(buffer, 0, data)
+            return buffer
+
+    def release(self, buffer: Any) -> None:
+        """Give a storage buffer back for reuse."""
+        with self._lock:
+            self._storage.give(buffer)
+
+    def release_uniform(self, buffer: Any) -> None:
+        """Give a uniform buffer back for reuse."""
+        with self._lock:
+            self._uniform.give(buffer)
+
+    def upload(self, buffer: Any, data: Array) -> None:
+        """Copy the bytes of a contiguous array into a buffer, zero-padded to whole 32-bit words."""
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        whole = raw.size // 4 * 4
+        with self._lock, wgpu_errors_named(f"uploading {raw.size:,} bytes"):
+            if whole:
+                self.gpu.queue.write_buffer(buffer, 0, raw[:whole])
+            if whole < raw.size:
+                tail = np.zeros(4, np.uint8)
+                tail[: raw.size - whole] = raw[whole:]
+                self.gpu.queue.write_buffer(buffer, whole, tail)
+
+    def download(self, buffer: Any, size: int) -> Array:
+        """The first ``size`` bytes of a buffer as uint8; waits for all work submitted before."""
+        padded = max(-(-size // 4) * 4, 4)
+        with self._lock, wgpu_errors_named(f"reading back {size:,} bytes"):
+            staging = self._staging.take(padded)
+            encoder = self.gpu.create_command_encoder()
+            encoder.copy_buffer_to_buffer(buffer, 0, staging, 0, padded)
+            self.gpu.queue.submit([encoder.finish()])
+            staging.map_sync("READ", 0, -(-padded // 8) * 8)
+            try:
+                mapped = np.frombuffer(staging.read_mapped(0, padded, copy=False), np.uint8)
+                return mapped[:size].copy()
+            finally:
+                staging.unmap()
+                self._staging.give(staging)
+
+    def submit(self, dispatches: Sequence[Dispatch], timer: Timer | None = None) -> None:
+        """Queue the dispatches, in order, as one command buffer."""
+        with self._lock, wgpu_errors_named("running a kernel"):
+            encoder = self.gpu.create_command_encoder()
+            work = encoder.begin_compute_pass(**({"timestamp_writes": timer.writes} if timer else {}))
+            for dispatch in dispatches:
+                work.set_pipeline(dispatch.pipeline)
+                work.set_bind_group(0, self._bind_group(dispatch))
+                work.dispatch_workgroups(*dispatch.workgroups)
+            work.end()
+            if timer:
+                timer.resolve(encoder)
+            self.gpu.queue.submit([encoder.finish()])
+
+    def _bind_group(self, dispatch: Dispatch) -> Any:
+        entries = [
+            {"binding": place, "resource": {"buffer": part.buffer, "offset": part.offset, "size": part.size}}
+            for place, part in enumerate(dispatch.bindings)
+        ]
+        return self.gpu.create_bind_group(layout=dispatch.pipeline.get_bind_group_layout(0), entries=entries)
+
+    def fence(self) -> None:
+        """Wait until everything submitted has run (by a four-byte read-back)."""
+        buffer = self.allocate(4)
+        try:
+            self.download(buffer, 4)
+        finally:
+            self.release(buffer)
+
+
+class Timer:
+    """Times one ``Device.submit`` on the device's own clock."""
+
+    def __init__(self, device: Device) -> None:
+        import wgpu
+
+        if not device.timestamps:
+            raise DeviceUnavailableError(f"{device.name} has no timestamp queries: time it on the host")
+        self._device = device
+        self._queries = device.gpu.create_query_set(type="timestamp", count=2)
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        self._ticks = device.gpu.create_buffer(size=16, usage=usage)
+        self.writes = {
+            "query_set": self._queries,
+            "beginning_of_pass_write_index": 0,
+            "end_of_pass_write_index": 1,
+        }
+
+    def resolve(self, encoder: Any) -> None:
+        """Record the copy of the two ticks after the timed pass."""
+        encoder.resolve_query_set(self._queries, 0, 2, self._ticks, 0)
+
+    def seconds(self) -> float:
+        """How long the timed work took; waits for it."""
+        begin, end = self._device.download(self._ticks, 16).view(np.uint64).tolist()
+        return float(end - begin) * 1e-9
+
+
+class DeviceTensor:
+    """A tensor that lives on the device; its memory returns to the pool when the last reference goes.
+
+    The buffer holds the elements as numpy would, packed, padded to whole 32-bit words; bool holds one word an element.
+
+    Attributes:
+        shape: as numpy's.
+        dtype: as numpy's (``ml_dtypes.bfloat16`` included).
+        buffer: the ``wgpu.GPUBuffer``.
+    """
+
+    def __init__(self, device: Device, shape: Sequence[int], dtype: Any) -> None:
+        self.device = device
+        self.shape = tuple(int(dim) for dim in shape)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.buffer: Any = device.allocate(max(self.stored_bytes, 4))
+        weakref.finalize(self, device.release, self.buffer)
+
+    @classmethod
+    def upload(cls, device: Device, array: Array) -> DeviceTensor:
+        """A copy of a numpy array on the device."""
+        tensor = cls(device, array.shape, array.dtype)
+        if array.size:
+            device.upload(tensor.buffer, array.astype(np.uint32) if array.dtype == np.bool_ else array)
+        return tensor
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numpy array of the same shape and dtype."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes on the device: whole 32-bit words."""
+        return self.size * 4 if self.dtype == np.bool_ else -(-self.nbytes // 4) * 4
+
+    def reshape(self, shape: Sequence[int]) -> DeviceTensor:
+        """The same memory under another shape of the same size."""
+        view = object.__new__(DeviceTensor)
+        view.device, view.dtype, view.buffer = self.device, self.dtype, self.buffer
+        view.shape = tuple(int(dim) for dim in shape)
+        if view.size != self.size:
+            raise ValueError(f"cannot view shape {self.shape} as {view.shape}")
+        view._base = self
+        return view
+
+    _base: DeviceTensor | None = None
+
+    def numpy(self) -> Array:
+        """A copy on the host; waits for the kernels that write it."""
+        if not self.size:
+            return np.empty(self.shape, self.dtype)
+        raw = self.device.download(self.buffer, self.stored_bytes)
+        if self.dtype == np.bool_:
+            return (raw.view(np.uint32) != 0).reshape(self.shape)
+        return raw[: self.nbytes].view(self.dtype).reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, device={self.device.name!r})"
+
+
+_open_lock = threading.Lock()
+_lost: list[str] = []
+
+
+@functools.cache
+def _open(requirement: Requirement) -> Device:
+    if _lost:
+        raise DeviceLostError(_lost[0])
+    adapter = choose_adapter(requirement)
+    if requirement == "auto":
+        return open_device("webgpu")
+    return Device(adapter)
+
+
+def open_device(requirement: Requirement = "auto") -> Device:
+    """The process's WebGPU device, made at the first call.
+
+    Args:
+        requirement: "auto" takes only real hardware; "webgpu" takes any adapter, software too.
+
+    Raises:
+        DeviceUnavailableError: there is none; the message says why and what to do.
+    """
+    return _open(requirement)

@@ -1,0 +1,54 @@
+"""Runs one of our ops on the process's device."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from looplift.runtime.ops import Op
+
+from .device import Array, Device, DeviceTensor, open_device
+from .errors import DeviceError
+
+Value = Array | DeviceTensor | None
+
+
+def run_op(
+    op: Op,
+    inputs: Sequence[Value],
+    attributes: Mapping[str, Any],
+    wanted: Sequence[bool],
+    *,
+    device: Device | None = None,
+    fall_back: bool = False,
+) -> tuple[Value, ...] | None:
+    """Run an op's WebGPU kernel; its values stay on the device.
+
+    Args:
+        op: which.
+        inputs: as the numpy kernel takes them; numpy arrays are uploaded, device tensors used where they are.
+        attributes: as the numpy kernel takes them.
+        wanted: which outputs are used.
+        device: where; by default the process's device.
+        fall_back: warn and return None instead of raising where the device can't (memory, device lost).
+
+    Returns:
+        The outputs (None for one not wanted), or None where this case is for the numpy kernel.
+
+    Raises:
+        DeviceError: the device can't, unless ``fall_back``.
+    """
+    if op.package is None or importlib.util.find_spec(f"{op.package}.webgpu_kernel") is None:
+        return None
+    kernel = importlib.import_module(f"{op.package}.webgpu_kernel")
+    try:
+        outputs: tuple[Value, ...] | None = kernel.run(device or open_device("webgpu"), inputs, attributes, wanted)
+    except DeviceError as error:
+        if not fall_back:
+            raise
+        warnings.warn(f"{op.name} runs on numpy instead: {error}", RuntimeWarning, stacklevel=2)
+        return None
+    return outputs
