@@ -1,0 +1,276 @@
+"""How each carry evolves: the loop body evaluated over symbols instead of numbers.
+
+As LLVM's scalar evolution does for integers: give the carry a symbol, follow the body from it to its updated
+value, one small transfer function per operator, and see what form comes out at the end. Each form keeps the
+operations and their order, so that evaluating it rounds exactly as the body does: ``a*v + b`` stands for one
+multiplication, then one addition. What would need two additions to be joined, or a product to be distributed,
+is `Unknown`, with the reason. For integers, where arithmetic wraps and is associative, additions do join.
+
+Source: Bachmann, Wang, Zima, "Chains of recurrences" (1994), and LLVM's ScalarEvolution for the method.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Union
+
+import onnx_ir as ir
+
+from looplift.patterns.dependence import Dependence
+from looplift.patterns.proof import Refusal, label
+from looplift.patterns.types import Types
+from looplift.patterns.values import source
+from looplift.patterns.view import Carry, View
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A signed body value: an addend or a factor of a recurrence. `value` None is the number one."""
+
+    value: ir.Value | None
+    negated: bool = False
+
+    def flipped(self) -> Term:
+        """The term with the other sign; exact for every number."""
+        return Term(self.value, not self.negated)
+
+    def __str__(self) -> str:
+        text = "1" if self.value is None else f"'{self.value.name}'"
+        return f"-{text}" if self.negated else text
+
+
+@dataclasses.dataclass(frozen=True)
+class Invariant:
+    """v' = v."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AddStep:
+    """v' = v + step, the step the same in every iteration. Several steps only for integers."""
+
+    steps: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return "add-step by " + " + ".join(map(str, self.steps))
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixSum:
+    """v' = v + x[t]. Several addends only for integers."""
+
+    addends: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return "prefix sum of " + " + ".join(map(str, self.addends))
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearRecurrence:
+    """v' = a[t]*v + b[t]: a product rounded, then a sum rounded. `addends` empty: v' = a[t]*v."""
+
+    factor: Term
+    addends: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return f"linear recurrence {self.factor}*v" + "".join(f" + {term}" for term in self.addends)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overwritten:
+    """v' = f(...), which does not read v: each state is the value made one iteration before."""
+
+    value: ir.Value
+
+    def __str__(self) -> str:
+        return f"overwritten by '{self.value.name}'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """No known form; the refusal says which node ended the search and why."""
+
+    refusal: Refusal
+
+    def __str__(self) -> str:
+        return f"unknown: {self.refusal}"
+
+
+Evolution = Union[Invariant, AddStep, PrefixSum, LinearRecurrence, Overwritten, Unknown]
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine:
+    """The symbol's image: factor*v + addends, in this order; factor None is 1 and costs no operation."""
+
+    factor: Term | None = None
+    addends: tuple[Term, ...] = ()
+
+
+Image = Union[Affine, Unknown]
+Transfer = Callable[["Walk", ir.Node], Image]
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """One carry's symbol on its way through the body."""
+
+    carry: Carry
+    dependence: Dependence
+    types: Types
+    reassociate: bool
+
+    def image(self, value: ir.Value) -> Image | None:
+        """What the value is in terms of the carry's symbol; None if it does not depend on it."""
+        if not self.dependence.reaches(self.carry.previous, value):
+            return None
+        if value is self.carry.previous:
+            return Affine()
+        node = value.producer()
+        if node is None or node.domain not in ("", "ai.onnx"):
+            return Unknown(Refusal("an op that is not known reads the carried value", node))
+        transfer = TRANSFER.get(node.op_type)
+        if transfer is None:
+            return Unknown(Refusal(f"{node.op_type} of a carried value is no known recurrence", node))
+        return transfer(self, node)
+
+    def joins(self, value: ir.Value) -> bool:
+        """Whether additions may be joined here: they wrap (integers), or bits are not asked for."""
+        dtype = self.types[value].dtype
+        return self.reassociate or (dtype is not None and dtype.is_integer())
+
+
+def _add(walk: Walk, node: ir.Node) -> Image:
+    return _sum(walk, node, negate_second=False)
+
+
+def _sub(walk: Walk, node: ir.Node) -> Image:
+    # x - y and x + (-y) round alike: IEEE 754 defines the one by the other.
+    return _sum(walk, node, negate_second=True)
+
+
+def _sum(walk: Walk, node: ir.Node, *, negate_second: bool) -> Image:
+    if len(node.inputs) != 2 or node.inputs[0] is None or node.inputs[1] is None:
+        return Unknown(Refusal(f"{node.op_type} of more than two values", node))
+    left, right = (walk.image(value) for value in node.inputs if value is not None)
+    for image in (left, right):
+        if isinstance(image, Unknown):
+            return image
+    if isinstance(left, Affine) and isinstance(right, Affine):
+        return Unknown(Refusal("both sides of the sum depend on the carried value", node))
+    moving, other = (left, node.inputs[1]) if isinstance(left, Affine) else (right, node.inputs[0])
+    assert isinstance(moving, Affine)
+    addend = Term(other)
+    if negate_second and moving is left:
+        addend = addend.flipped()
+    elif negate_second:
+        flipped = _negated(walk, moving, node)
+        if isinstance(flipped, Unknown):
+            return flipped
+        moving = flipped
+    if moving.addends and not walk.joins(node.outputs[0]):
+        return Unknown(Refusal("two additions in a row round twice, and joining them would round once", node))
+    return Affine(moving.factor, (*moving.addends, addend))
+
+
+def _negated(walk: Walk, image: Affine, node: ir.Node) -> Affine | Unknown:
+    if image.addends and not walk.joins(node.outputs[0]):
+        return Unknown(Refusal("a negated sum is no sum of negated values where it cancels to zero", node))
+    factor = (image.factor or Term(None)).flipped()
+    return Affine(factor, tuple(term.flipped() for term in image.addends))
+
+
+def _neg(walk: Walk, node: ir.Node) -> Image:
+    image = walk.image(node.inputs[0])  # type: ignore[arg-type]
+    return _negated(walk, image, node) if isinstance(image, Affine) else image  # type: ignore[return-value]
+
+
+def _mul(walk: Walk, node: ir.Node) -> Image:
+    left, right = (walk.image(value) for value in node.inputs if value is not None)
+    for image in (left, right):
+        if isinstance(image, Unknown):
+            return image
+    if isinstance(left, Affine) and isinstance(right, Affine):
+        return Unknown(Refusal("the carried value is multiplied with itself", node))
+    moving, other = (left, node.inputs[1]) if isinstance(left, Affine) else (right, node.inputs[0])
+    assert isinstance(moving, Affine)
+    if moving.addends:
+        return Unknown(Refusal("a sum is multiplied: distributing the product would round otherwise", node))
+    if moving.factor is not None and moving.factor.value is not None:
+        return Unknown(Refusal("two products in a row round twice, and joining them would round once", node))
+    # (-1)*v times x is v times -x: the sign of a product is exact.
+    return Affine(Term(other, moving.factor is not None and moving.factor.negated))
+
+
+def _copy(walk: Walk, node: ir.Node) -> Image:
+    return walk.image(node.inputs[0])  # type: ignore[arg-type, return-value]
+
+
+def _cast(walk: Walk, node: ir.Node) -> Image:
+    before, after = walk.types[node.inputs[0]].dtype, walk.types[node.outputs[0]].dtype
+    if before is None or before != after:
+        return Unknown(Refusal("the carried value changes its type on the way", node))
+    return _copy(walk, node)
+
+
+def _reshape(walk: Walk, node: ir.Node) -> Image:
+    if not walk.types[node.inputs[0]].same_shape(walk.types[node.outputs[0]]):
+        return Unknown(Refusal(f"{node.op_type} changes the shape of the carried value", node))
+    return _copy(walk, node)
+
+
+TRANSFER: dict[str, Transfer] = {
+    "Add": _add,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Expand": _reshape,
+    "Flatten": _reshape,
+    "Identity": _copy,
+    "Mul": _mul,
+    "Neg": _neg,
+    "Reshape": _reshape,
+    "Sub": _sub,
+    "Sum": _add,
+}
+"""How an operator carries the symbol on; the same for every version of the operator in opsets 8 to 28.
+
+Versions differ in broadcasting before opset 7 and in the types they accept, neither of which matters here."""
+
+
+def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence, *, exact: bool = True) -> Evolution:
+    """How a carry evolves from one iteration to the next.
+
+    Args:
+        carry: a carry of `view`.
+        types: facts that include the view's body (`Types.with_body`).
+        dependence: of the view's body.
+        exact: False allows floating-point additions to be joined, which changes the last bits.
+    """
+    if source(carry.updated) is carry.previous:
+        return Invariant()
+    image = Walk(carry, dependence, types, reassociate=not exact).image(carry.updated)
+    if image is None:
+        return Overwritten(carry.updated)
+    if isinstance(image, Unknown):
+        return image
+    if image.factor is not None:
+        return LinearRecurrence(image.factor, image.addends)
+    if not image.addends:
+        return Invariant()
+    if all(term.value is not None and dependence.invariant(term.value) for term in image.addends):
+        return AddStep(image.addends)
+    return PrefixSum(image.addends)
+
+
+__all__ = [
+    "AddStep",
+    "Evolution",
+    "Invariant",
+    "LinearRecurrence",
+    "Overwritten",
+    "PrefixSum",
+    "Term",
+    "Unknown",
+    "evolution_of",
+    "label",
+]

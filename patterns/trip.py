@@ -1,0 +1,89 @@
+"""How many iterations a loop runs, where that is known before it starts.
+
+Loop: ``min(M, ...)`` with a cond that the body passes through or holds true (rules 1 and 2 of the operator: M <= 0
+or a false cond run nothing; the cond that the body returns is obeyed). Scan: the length of its scan inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Union
+
+import onnx_ir as ir
+
+from looplift.patterns.constants import scalar
+from looplift.patterns.proof import Obligation, Refusal
+from looplift.patterns.types import Types
+from looplift.patterns.values import source
+from looplift.patterns.view import LoopView, ScanInput, View
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """A Loop that runs M times, or not at all where `condition` is given and false.
+
+    `static`: the count if it is a compile-time constant.
+    """
+
+    max_trip: ir.Value
+    condition: ir.Value | None
+    static: int | None
+
+    @property
+    def fact(self) -> Obligation:
+        """The discharged obligation, for proofs and reports."""
+        times = str(self.static) if self.static is not None else f"'{self.max_trip.name}'"
+        unless = f", none if '{self.condition.name}' is false" if self.condition is not None else ""
+        return Obligation("the trip count is known before the loop starts", f"{times} iterations{unless}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scanned:
+    """A Scan that runs once per element of `over`; `static`: the count if the extent is known."""
+
+    over: ScanInput
+    static: int | None
+
+    @property
+    def fact(self) -> Obligation:
+        """The discharged obligation, for proofs and reports."""
+        times = str(self.static) if self.static is not None else f"the extent of '{self.over.outer.name}'"
+        return Obligation("the trip count is known before the loop starts", f"{times} along axis {self.over.axis}")
+
+
+Trip = Union[Counted, Scanned]
+
+
+def trip_of(view: View, types: Types) -> Trip | Refusal:
+    """The trip count of a loop, or why it is not known before the loop starts."""
+    if isinstance(view, LoopView):
+        return _counted(view)
+    if view.sequence_lengths is not None:
+        return Refusal("sequence_lens gives each batch entry a length of its own", view.node)
+    over = view.scan_inputs[0]
+    shape = types[over.outer].shape
+    axis = 1 if view.batched else over.axis
+    extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    return Scanned(over, extent if isinstance(extent, int) else None)
+
+
+def _counted(view: LoopView) -> Counted | Refusal:
+    passes_on = source(view.condition_out) is view.condition_in
+    if not passes_on and scalar(view.condition_out, view.opset) is not True:
+        return Refusal(f"the exit test '{view.condition_out.name}' is computed in the body", view.condition_out.producer())
+    if view.max_trip is None:
+        return Refusal("nothing bounds the loop: M is absent and the cond never changes", view.node)
+    initial = scalar(view.condition, view.opset) if view.condition is not None else True
+    condition = None if initial is True else view.condition
+    limit = scalar(view.max_trip, view.opset)
+    static = None
+    if initial is False:
+        static = 0
+    elif isinstance(limit, int) and condition is None:
+        static = max(limit, 0)
+    return Counted(view.max_trip, condition, static)
+
+
+def surely_runs(trip: Trip) -> bool:
+    """Whether at least one iteration runs, whatever the inputs are."""
+    return trip.static is not None and trip.static > 0

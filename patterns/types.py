@@ -1,0 +1,242 @@
+"""Element types and shapes of values, the values of a loop body among them, from facts alone.
+
+What a body *declares* about its inputs and inner values is not trusted: exporters get it wrong, and ONNX's own
+inference drops the shapes of carried values. So a body is inferred anew: its iteration number and scan elements
+have the types that the node gives them, a carry starts with the type of its initial value, and the dimensions
+that one trip round the body does not preserve are given up until nothing changes (a fixed point from above).
+
+Single nodes are inferred with onnx's own per-operator functions (`onnx.shape_inference.infer_node_outputs`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Union
+
+import onnx
+import onnx_ir as ir
+
+from looplift.patterns.constants import constant
+from looplift.patterns.values import subgraphs
+from looplift.patterns.view import LoopView, View
+
+Dim = Union[int, str, None]
+"""An extent: known, a symbol (equal symbols are equal extents), or unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorType:
+    """Element type and shape of a tensor; None is unknown, for the shape also the rank."""
+
+    dtype: ir.DataType | None = None
+    shape: tuple[Dim, ...] | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes, if known."""
+        return None if self.shape is None else len(self.shape)
+
+    def same_shape(self, other: TensorType) -> bool:
+        """Whether both have, for certain, the same extents."""
+        return self.shape is not None and self.shape == other.shape and None not in self.shape
+
+    def __str__(self) -> str:
+        dtype = self.dtype.name.lower() if self.dtype is not None else "?"
+        return dtype + ("[...]" if self.shape is None else str([d if d is not None else "?" for d in self.shape]))
+
+
+UNKNOWN = TensorType()
+
+
+def outer_type(value: ir.Value | None) -> TensorType:
+    """What the IR says of a value outside the body under question.
+
+    An extent with no name gets a symbol of its own, so that "the same as that one" can be said of it.
+    """
+    if value is None:
+        return UNKNOWN
+    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
+        tensor = value.const_value
+        return TensorType(tensor.dtype, tuple(int(dim) for dim in tensor.shape))
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return UNKNOWN
+    shape = None
+    if value.shape is not None:
+        shape = tuple(
+            dim if isinstance(dim, int) else (dim.value or f"{value.name}#{id(value)}.{axis}")
+            for axis, dim in enumerate(value.shape)
+        )
+    return TensorType(value.dtype, shape)
+
+
+class Types:
+    """Types of values by identity: known ones of a body first, then what the IR says."""
+
+    def __init__(self, known: Mapping[int, TensorType] | None = None) -> None:
+        self._known = dict(known or {})
+
+    def __getitem__(self, value: ir.Value | None) -> TensorType:
+        """The type of a value; `UNKNOWN` where nothing is known (or it is no tensor)."""
+        if value is None:
+            return UNKNOWN
+        known = self._known.get(id(value))
+        return known if known is not None else outer_type(value)
+
+    def with_body(self, view: View) -> Types:
+        """These facts and those of a loop's body."""
+        return Types({**self._known, **_body_types(view, self)})
+
+    def with_value(self, value: ir.Value, fact: TensorType) -> Types:
+        """These facts and one more."""
+        return Types({**self._known, id(value): fact})
+
+
+def _body_types(view: View, outer: Types) -> dict[int, TensorType]:
+    state = [_element(outer[carry.initial], 0 if view.batched else None) for carry in view.carries]
+    while True:
+        facts = _inputs(view, outer, state)
+        _infer_graph(view.body, facts, outer, view.opset)
+        merge = _widen if isinstance(view, LoopView) else _refine
+        widened = [
+            merge(before, facts.get(id(carry.updated)) or outer[carry.updated])
+            for carry, before in zip(view.carries, state, strict=True)
+        ]
+        if widened == state:
+            return facts
+        state = widened
+
+
+def _inputs(view: View, outer: Types, state: list[TensorType]) -> dict[int, TensorType]:
+    facts = {id(carry.previous): fact for carry, fact in zip(view.carries, state, strict=True)}
+    if isinstance(view, LoopView):
+        # Engines hand the iteration number over with the rank that the body declares: none, or one element.
+        for value, dtype in ((view.iteration, ir.DataType.INT64), (view.condition_in, ir.DataType.BOOL)):
+            rank_one = value.shape is not None and len(value.shape) == 1
+            facts[id(value)] = TensorType(dtype, (1,) if rank_one else ())
+    else:
+        for item in view.scan_inputs:
+            whole = outer[item.outer]
+            batch = 1 if view.batched else 0
+            if view.batched:
+                whole = _element(whole, 0)
+            facts[id(item.element)] = _element(whole, item.axis if not batch else 0)
+    return facts
+
+
+def _element(whole: TensorType, axis: int | None) -> TensorType:
+    """The type without one axis."""
+    if axis is None or whole.shape is None:
+        return whole
+    if not -len(whole.shape) <= axis < len(whole.shape):
+        return TensorType(whole.dtype, None)
+    axis %= len(whole.shape)
+    return TensorType(whole.dtype, whole.shape[:axis] + whole.shape[axis + 1 :])
+
+
+def _widen(before: TensorType, after: TensorType) -> TensorType:
+    """What holds of both. A Loop's carry may change shape; its element type may not."""
+    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
+        return TensorType(before.dtype, None)
+    return TensorType(
+        before.dtype, tuple(x if x == y else None for x, y in zip(before.shape, after.shape, strict=True))
+    )
+
+
+def _refine(before: TensorType, after: TensorType) -> TensorType:
+    """A Scan's state may not change shape, so what is known of either end is known of both; extents only grow known."""
+    if before.shape is None:
+        return TensorType(before.dtype, after.shape)
+    if after.shape is None or len(before.shape) != len(after.shape):
+        return before
+    merged = tuple(y if isinstance(y, int) else x for x, y in zip(before.shape, after.shape, strict=True))
+    return TensorType(before.dtype, merged)
+
+
+def _infer_graph(graph: ir.Graph, facts: dict[int, TensorType], outer: Types, opset: int) -> None:
+    """Adds the types of every node output of this graph (not of graphs nested in it)."""
+    for value in graph.initializers.values():
+        if id(value) not in facts:
+            facts[id(value)] = outer_type(value)
+    known = Types({**outer._known, **facts})
+    for node in graph:
+        for output, fact in zip(node.outputs, infer_node(node, known, opset), strict=True):
+            facts[id(output)] = fact
+            known._known[id(output)] = fact
+
+
+def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
+    """Types of a node's outputs from those of its inputs; `UNKNOWN` where the operator's inference gives none."""
+    nothing = tuple(UNKNOWN for _ in node.outputs)
+    if node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
+        return nothing
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return nothing
+    if node.op_type == "Constant":
+        tensor = ir.convenience.get_const_tensor(node.outputs[0])
+        return nothing if tensor is None else (TensorType(tensor.dtype, tuple(int(d) for d in tensor.shape)),)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return nothing
+    proto, types, data = _as_protos(node, known, opset)
+    try:
+        # An unknown operator form or an input without a type: nothing is known, which is a safe answer.
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, KeyError, ValueError):
+        return nothing
+    return tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
+
+
+def _as_protos(
+    node: ir.Node, known: Types, opset: int
+) -> tuple[onnx.NodeProto, dict[str, onnx.TypeProto], dict[str, onnx.TensorProto]]:
+    proto = onnx.NodeProto(op_type=node.op_type)
+    types, data = {}, {}
+    for k, value in enumerate(node.inputs):
+        proto.input.append("" if value is None else f"x{k}")
+        if value is None:
+            continue
+        types[f"x{k}"] = _to_proto(known[value])
+        folded = constant(value, opset)
+        if folded is not None and folded.dtype.kind in "iub":
+            data[f"x{k}"] = onnx.numpy_helper.from_array(folded, f"x{k}")
+    proto.output.extend(f"y{k}" if output.name != "" else "" for k, output in enumerate(node.outputs))
+    proto.attribute.extend(ir.to_proto(attr) for attr in node.attributes.values() if isinstance(attr, ir.Attr))
+    return proto, types, data
+
+
+def _to_proto(fact: TensorType) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    if fact.dtype is not None:
+        proto.tensor_type.elem_type = int(fact.dtype)
+    if fact.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for dim in fact.shape:
+            entry = proto.tensor_type.shape.dim.add()
+            if isinstance(dim, int):
+                entry.dim_value = dim
+            elif dim is not None:
+                entry.dim_param = dim
+    return proto
+
+
+def _from_proto(proto: onnx.TypeProto | None) -> TensorType:
+    if proto is None or not proto.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = proto.tensor_type
+    dtype = ir.DataType(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return TensorType(dtype)
+    return TensorType(dtype, tuple(_dim(entry) for entry in tensor.shape.dim))
+
+
+def _dim(entry: Any) -> Dim:
+    if entry.HasField("dim_value"):
+        return int(entry.dim_value)
+    return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
+
+
+__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "outer_type"]
