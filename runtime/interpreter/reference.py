@@ -1,0 +1,64 @@
+"""Ordinary ops by onnx's reference implementations, one instance a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from looplift.runtime.errors import LoopliftError
+from looplift.runtime.interpreter import types
+from looplift.runtime.interpreter.values import Value, as_value
+from onnx.reference import ReferenceEvaluator
+
+
+def load(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> Any | None:
+    """The reference implementation of a node (an ``OpRun``); None if onnx has none but may define it by a function.
+
+    Raises:
+        LoopliftError: the op's attributes are wrong.
+    """
+    loader = ReferenceEvaluator(_SHELL)
+    loader.opsets_ = dict(opsets)
+    log_nothing = {"log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": {}}
+    try:
+        implementation = loader._load_impl(proto)
+    except (NotImplementedError, RuntimeError):  # how onnx says that it has none
+        return None
+    if not isinstance(implementation, type):  # a function: planned as one by the caller
+        return None
+    try:
+        return implementation(proto, log_nothing)
+    except Exception as error:
+        raise LoopliftError(f"onnx can't set up the op: {error}") from error
+
+
+_SHELL = onnx.helper.make_model(onnx.helper.make_graph([], "shell", [], []))
+
+
+class ReferenceOp:
+    """One node's reference implementation as a plain function of its inputs.
+
+    The result is a value for one output and a tuple for several. Results are held to the output types that the
+    schema gives, since some implementations compute in a wider type or give numpy's unicode strings.
+    """
+
+    def __init__(self, implementation: Any, output_types: Sequence[str | None]) -> None:
+        self._implementation = implementation
+        self._attributes = {name: getattr(implementation, name) for name in implementation.attributes_names_}
+        self._dtypes = [types.dtype_of(kind) for kind in output_types]
+
+    def __call__(self, *inputs: Value) -> Any:
+        found = self._implementation._run(*map(as_value, inputs), **self._attributes)
+        results = tuple(_held_to(value, dtype) for value, dtype in zip(found, self._dtypes, strict=False))
+        if len(results) < len(self._dtypes):
+            raise LoopliftError(f"onnx's reference gives {len(results)} outputs, {len(self._dtypes)} are named")
+        return results[0] if len(self._dtypes) == 1 else results
+
+
+def _held_to(value: Any, dtype: np.dtype[Any] | None) -> Any:
+    if isinstance(value, list) or value is None:
+        return value
+    array = np.asarray(value)
+    return array if dtype is None or array.dtype == dtype else array.astype(dtype)
