@@ -1,0 +1,45 @@
+"""Adds the definitions of our ops to a model that uses them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from looplift.passes.walk import places
+from looplift.runtime.errors import LoopliftError
+from looplift.runtime.ops import DOMAIN, VERSION, all_ops
+
+FUNCTIONS_SINCE_IR = 8
+"""Model-local functions came with IR version 8."""
+
+
+def used_ops(model: ir.Model) -> dict[str, set[int]]:
+    """Our op types in the model, with the opsets of the graphs that use them."""
+    used: dict[str, set[int]] = {}
+    for place in places(model):
+        for node in place.graph:
+            if node.domain == DOMAIN:
+                used.setdefault(node.op_type, set()).add(place.opset)
+                place.graph.opset_imports.setdefault(DOMAIN, VERSION) if isinstance(place.graph, ir.Function) else None
+    return used
+
+
+def add_definitions(model: ir.Model) -> None:
+    """Gives the model a function for each of our ops that it uses, at the model's own opset.
+
+    A definition's body is the op in standard ops, so that any ONNX runtime can run the model.
+    """
+    used = used_ops(model)
+    for function in [f for f in model.functions.values() if f.domain == DOMAIN and f.name not in used]:
+        del model.functions[function.identifier()]
+    if not used:
+        model.opset_imports.pop(DOMAIN, None)
+        return
+    opset = model.opset_imports.get("", 1)
+    for op_type in sorted(used):
+        op = all_ops().get(op_type)
+        if op is None:
+            raise LoopliftError(f"the model uses {DOMAIN}::{op_type}, which this version of looplift does not know")
+        definition = ir.serde.deserialize_function(op.definition(opset))
+        model.functions[definition.identifier()] = definition
+    model.opset_imports[DOMAIN] = VERSION
+    model.ir_version = max(model.ir_version or 0, FUNCTIONS_SINCE_IR)

@@ -1,0 +1,158 @@
+"""The walk from a body value to its stack: what varies, what does not, and who computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import onnx_ir as ir
+
+from looplift.passes.emit import Emitter
+from looplift.patterns.dependence import Dependence
+from looplift.patterns.proof import Refusal
+from looplift.patterns.totality import is_total
+from looplift.patterns.trip import Trip, surely_runs
+from looplift.patterns.types import Types
+from looplift.patterns.values import subgraphs
+from looplift.patterns.view import View
+
+
+class NotOverTime(Exception):  # noqa: N818 - an answer, not an error: it never leaves the lift
+    """A value that can't be computed for all iterations at once, with the refusal that says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class Sources(Protocol):
+    """Who gives the stacks that no rule computes: of body inputs and of recurrences' states."""
+
+    def stack(self, value: ir.Value, over: OverTime) -> ir.Value | None:
+        """The stack of a body value, None if a rule is to compute it; raises `NotOverTime`."""
+        ...
+
+    def trip_count(self, emit: Emitter) -> ir.Value:
+        """The number of iterations, an int64 scalar, never negative."""
+        ...
+
+
+Rule = Callable[["OverTime", ir.Node], "Sequence[ir.Value]"]
+
+
+class OverTime:
+    """Stacks of one loop body's values, made on demand and once.
+
+    Attributes:
+        view, types, dependence, trip: the loop and what is known of it.
+        emit: where the new nodes go.
+        lead: how many axes a stack has in front of an element's own: time, and for Scan-8 the batch.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        types: Types,
+        dependence: Dependence,
+        trip: Trip,
+        emit: Emitter,
+        sources: Sources,
+        rules: Mapping[str, Rule],
+    ) -> None:
+        self.view, self.types, self.dependence, self.trip, self.emit = view, types, dependence, trip, emit
+        self.lead = 2 if view.batched else 1
+        self._sources, self._rules = sources, rules
+        self._stacks: dict[int, ir.Value] = {}
+        self._outside: dict[int, ir.Value] = {}
+
+    def varies(self, value: ir.Value) -> bool:
+        """Whether the value may differ between iterations."""
+        return not self.dependence.invariant(value)
+
+    def rank(self, value: ir.Value) -> int:
+        """Number of axes of one element."""
+        rank = self.types[value].rank
+        if rank is None:
+            raise NotOverTime(Refusal(f"the number of axes of '{value.name}' is not known", value.producer()))
+        return rank
+
+    def stack(self, value: ir.Value) -> ir.Value:
+        """The value of every iteration, time first; an invariant one is repeated."""
+        known = self._stacks.get(id(value))
+        if known is None:
+            known = self._make_stack(value) if self.varies(value) else self._repeat(value)
+            self._stacks[id(value)] = known
+        return known
+
+    def outside(self, value: ir.Value) -> ir.Value:
+        """An invariant value, computed outside the loop."""
+        known = self._outside.get(id(value))
+        if known is None:
+            known = self._outside[id(value)] = self._make_outside(value)
+        return known
+
+    def operand(self, value: ir.Value, rank: int) -> ir.Value:
+        """The value as an operand that broadcasts with elements of `rank` axes."""
+        if not self.varies(value):
+            if self.types[value].rank != 0 and self.rank(value) > rank:
+                raise NotOverTime(Refusal(f"'{value.name}' has more axes than what it is combined with"))
+            return self.outside(value)
+        own = self.rank(value)
+        return self.emit.unsqueeze(self.stack(value), range(self.lead, self.lead + rank - own))
+
+    def trip_count(self) -> ir.Value:
+        """The number of iterations as an int64 scalar."""
+        return self._sources.trip_count(self.emit)
+
+    def _make_stack(self, value: ir.Value) -> ir.Value:
+        given = self._sources.stack(value, self)
+        if given is not None:
+            return given
+        node = value.producer()
+        if node is None:
+            raise NotOverTime(Refusal(f"'{value.name}' is known only inside the loop", self.view.node))
+        rule = self._rules.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if rule is None:
+            raise NotOverTime(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            raise NotOverTime(Refusal("an attribute is a reference to a function's", node))
+        for output, stacked in zip(node.outputs, rule(self, node), strict=True):
+            self._stacks[id(output)] = stacked
+        return self._stacks[id(value)]
+
+    def _repeat(self, value: ir.Value) -> ir.Value:
+        if self.view.batched:
+            raise NotOverTime(Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node))
+        emit, outer = self.emit, self.outside(value)
+        one = emit.op("Reshape", [self.trip_count(), emit.const([1])])
+        shape = emit.op("Concat", [one, emit.op("Shape", [outer])], {"axis": 0})
+        return emit.op("Expand", [outer, shape])
+
+    def _make_outside(self, value: ir.Value) -> ir.Value:
+        """Outer values are there already; body nodes and initializers are written anew outside."""
+        if value.is_initializer() and value.graph is self.view.body:
+            tensor = value.const_value
+            if tensor is None:
+                raise NotOverTime(Refusal(f"initializer '{value.name}' of the body has no value", self.view.node))
+            return self.emit.op("Constant", [], {"value": ir.AttrTensor("value", tensor)})
+        node = value.producer()
+        if node is None or node.graph is not self.view.body:
+            return self._type_source(value)
+        if any(True for _ in subgraphs(node)):
+            raise NotOverTime(Refusal(f"{node.op_type} holds a graph of its own", node))
+        if not surely_runs(self.trip) and not is_total(node, self.types, self.view.opset):
+            raise NotOverTime(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
+        inputs = [None if x is None else self.outside(x) for x in node.inputs]
+        copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
+        for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
+            self._outside[id(output)] = new
+        return self._outside[id(value)]
+
+    def _type_source(self, value: ir.Value) -> ir.Value:
+        """Where only a type or shape is asked of a carry, its initial value has it too."""
+        for carry in self.view.carries:
+            if value is carry.previous and not self.view.batched:
+                return carry.initial
+        if value in self.view.body.inputs:
+            raise NotOverTime(Refusal(f"only the type of '{value.name}' is used", self.view.node))
+        return value

@@ -1,0 +1,8 @@
+"""All rules by operator."""
+
+from __future__ import annotations
+
+from looplift.passes.over_time import axes, elementwise, indexing, products
+from looplift.passes.over_time.context import Rule
+
+RULES: dict[str, Rule] = {**elementwise.RULES, **axes.RULES, **indexing.RULES, **products.RULES}

