@@ -1,0 +1,1 @@
+"""Checks that a rewritten model gives what the original gives: inputs, engines, comparison."""

@@ -1,0 +1,172 @@
+"""Whether two results are the same bits, and how far apart they are if not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Value = Any
+"""A tensor (array), a sequence (list of values) or an absent optional (None)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Of one output.
+
+    Attributes:
+        equal: same kind, dtype, shape and bits; any NaN equals any NaN.
+        ulp: largest distance in units in the last place (for integers: in value); 0 if equal or not comparable.
+        dtype: the expected one.
+        message: what differs first; empty if equal.
+    """
+
+    equal: bool
+    ulp: int = 0
+    dtype: str = ""
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """What counts as equal.
+
+    Attributes:
+        ulp: largest distance of two elements in units in the last place (for integers: in value).
+        shape_of_empty: False takes two tensors without elements as equal if rank and first dim agree: engines fill in
+            unknown dims of an empty scan output as they like.
+    """
+
+    ulp: int = 0
+    shape_of_empty: bool = True
+
+
+EXACT = Tolerance()
+
+
+def compare(expected: Value, got: Value, tolerance: Tolerance = EXACT) -> Comparison:
+    """Compares what the original gave with what the rewritten model gave."""
+    if isinstance(expected, list | tuple):
+        return _compare_sequences(list(expected), got, tolerance)
+    if expected is None or got is None or isinstance(got, list | tuple):
+        same = expected is None and got is None
+        return Comparison(same, message="" if same else f"{_describe(expected)} became {_describe(got)}")
+    return _compare_tensors(np.asarray(expected), np.asarray(got), tolerance)
+
+
+def _compare_sequences(expected: list[Value], got: Value, tolerance: Tolerance) -> Comparison:
+    if not isinstance(got, list | tuple) or len(got) != len(expected):
+        return Comparison(False, message=f"{_describe(expected)} became {_describe(got)}")
+    result = Comparison(True)
+    for index, (one, other) in enumerate(zip(expected, got, strict=True)):
+        item = compare(one, other, tolerance)
+        if not item.equal:
+            item = dataclasses.replace(item, message=f"element {index}: {item.message}")
+        result = _worse(result, item)
+    return result
+
+
+def _worse(first: Comparison, second: Comparison) -> Comparison:
+    worse = second if first.equal else first
+    return dataclasses.replace(worse, ulp=max(first.ulp, second.ulp), dtype=first.dtype or second.dtype)
+
+
+def _describe(value: Value) -> str:
+    if value is None:
+        return "an absent optional"
+    if isinstance(value, list | tuple):
+        return f"a sequence of {len(value)}"
+    array = np.asarray(value)
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _compare_tensors(expected: Array, got: Array, tolerance: Tolerance) -> Comparison:
+    dtype = str(expected.dtype)
+    if expected.dtype != got.dtype and not (_is_text(expected) and _is_text(got)):
+        return Comparison(False, 0, dtype, f"dtype {expected.dtype} became {got.dtype}")
+    if expected.shape != got.shape:
+        empty = expected.size == got.size == 0 and expected.shape[:1] == got.shape[:1] and expected.ndim == got.ndim
+        if empty and not tolerance.shape_of_empty:
+            return Comparison(True, 0, dtype)
+        return Comparison(False, 0, dtype, f"shape {list(expected.shape)} became {list(got.shape)}")
+    differing = differs(expected, got)
+    if not differing.any():
+        return Comparison(True, 0, dtype)
+    ulp = ulp_distance(expected, got)
+    if _comparable(expected, got) and ulp <= tolerance.ulp:
+        return Comparison(True, ulp, dtype)
+    first = tuple(int(k) for k in np.argwhere(differing)[0])
+    message = (
+        f"{int(differing.sum())} of {expected.size} elements differ, first at {list(first)}: "
+        f"{expected[first]!r} became {got[first]!r}"
+    )
+    return Comparison(False, ulp, dtype, message)
+
+
+def _comparable(expected: Array, got: Array) -> bool:
+    """Whether `ulp_distance` covers every element."""
+    if is_float(expected.dtype):
+        return bool(np.array_equal(np.isnan(_widened(expected)), np.isnan(_widened(got))))
+    return expected.dtype.kind in "iu"
+
+
+def _is_text(array: Array) -> bool:
+    return array.dtype.kind in "OUST"
+
+
+def differs(expected: Array, got: Array) -> Array:
+    """Elementwise: do the bits differ? NaN equals NaN. Same dtype and shape are taken for granted."""
+    if _is_text(expected):
+        return np.asarray(expected.astype(str) != got.astype(str)).reshape(expected.shape)
+    if expected.dtype.kind == "c":
+        part = np.dtype(f"f{expected.dtype.itemsize // 2}")
+        pair = (*expected.shape, 2)
+        one, other = (np.ascontiguousarray(array).view(part).reshape(pair) for array in (expected, got))
+        return np.asarray(differs(one, other).any(axis=-1))
+    different = np.asarray(_bits(expected) != _bits(got))
+    if is_float(expected.dtype):
+        different &= ~(np.isnan(_widened(expected)) & np.isnan(_widened(got)))
+    return different
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is a floating-point one, those of ml_dtypes included."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def _bits(array: Array) -> Array:
+    shape = array.shape
+    return np.asarray(np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}").reshape(shape))
+
+
+def _widened(array: Array) -> Array:
+    return array if array.dtype.kind == "f" else np.asarray(array, np.float32)
+
+
+def ulp_distance(expected: Array, got: Array) -> int:
+    """The largest number of representable values that lie between two elements; pairs with a NaN are left out.
+
+    For integers the largest difference. Same dtype and shape are taken for granted; 0 for text, bool and complex.
+    """
+    if is_float(expected.dtype):
+        comparable = ~(np.isnan(_widened(expected)) | np.isnan(_widened(got)))
+        one, other = _ordered(expected[comparable]), _ordered(got[comparable])
+    elif expected.dtype.kind in "iu":
+        one, other = expected.reshape(-1), got.reshape(-1)
+    else:
+        return 0
+    if one.size == 0:
+        return 0
+    # The difference of two 64-bit integers needs 65 bits: the larger minus the smaller, modulo 2**64, is right.
+    larger, smaller = np.maximum(one, other), np.minimum(one, other)
+    return int((larger.astype(np.uint64) - smaller.astype(np.uint64)).max())
+
+
+def _ordered(array: Array) -> Array:
+    """Floats as integers in the order of their values; -0 and +0 are next to each other, one apart."""
+    bits = _bits(array).reshape(-1).astype(np.uint64)
+    sign = np.uint64(1 << (8 * array.dtype.itemsize - 1))
+    magnitude = (bits & ~sign).view(np.int64)
+    return np.asarray(np.where(bits & sign != 0, ~magnitude, magnitude))

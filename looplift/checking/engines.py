@@ -1,0 +1,149 @@
+"""What runs a model during a check: our interpreter, and ONNX Runtime in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import onnx
+import onnx_ir as ir
+
+from looplift import interop, storage
+from looplift.checking.compare import Value
+from looplift.checking.inputs import Feeds
+from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
+
+MAX_ITERATIONS = 100_000
+"""Of one loop, during a check: a loop that runs for longer counts as an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Of one run: the outputs, or why there are none."""
+
+    outputs: list[Value] | None
+    error: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended in an error."""
+        return self.outputs is None
+
+
+class Engine(Protocol):
+    """Runs one model."""
+
+    def run(self, feeds: Feeds) -> Outcome:
+        """Runs it once; an error in the model or its inputs is an outcome, not an exception."""
+        ...
+
+    def close(self) -> None:
+        """Ends what was started."""
+        ...
+
+
+class Interpreter:
+    """Our runtime on the host; ``definitions``: our ops by their definition instead of their kernel."""
+
+    def __init__(self, model: ir.Model, *, definitions: bool = False) -> None:
+        self._session = Session(model, "numpy", max_iterations=MAX_ITERATIONS, definitions=definitions)
+
+    def run(self, feeds: Feeds) -> Outcome:
+        """See `Engine`."""
+        try:
+            return Outcome(self._session.run(None, feeds))
+        except LoopliftError as error:
+            return Outcome(None, str(error))
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class OnnxRuntime:
+    """ONNX Runtime, CPU provider, default optimizations."""
+
+    def __init__(self, model: Path, *, seconds: float) -> None:
+        """Starts the process and loads the model.
+
+        Args:
+            model: the file.
+            seconds: longest wait for one answer.
+
+        Raises:
+            LoopliftError: ONNX Runtime does not take the model.
+        """
+        self._seconds = seconds
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("ort_worker.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._answers: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        problem = self._ask(str(model), max(seconds, 60.0))
+        if problem is not None:
+            self.close()
+            raise LoopliftError(f"ONNX Runtime does not load the model: {_one_line(problem)}")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        while True:
+            try:
+                self._answers.put(pickle.load(self._process.stdout))
+            except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+                self._answers.put("the process ended")
+                return
+
+    def _ask(self, request: Any, seconds: float) -> Any:
+        assert self._process.stdin is not None
+        try:
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+            return self._answers.get(timeout=seconds)
+        except (BrokenPipeError, OSError, ValueError):
+            return "the process ended"
+        except queue.Empty:
+            self.close()
+            return f"no answer in {seconds:.0f} s"
+
+    def run(self, feeds: Feeds) -> Outcome:
+        """See `Engine`. After a crash, or a run that took too long, every further run is an error."""
+        answer = self._ask(feeds, self._seconds)
+        return Outcome(None, _one_line(answer)) if isinstance(answer, str) else Outcome(answer)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def has_onnxruntime() -> bool:
+    """Whether onnxruntime is installed; does not import it."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def file_for_onnxruntime(source: interop.Source, model: ir.Model, folder: Path) -> Path:
+    """A file with the model as it was given: the user's own, or one written to `folder`."""
+    if source.folder:
+        return Path(source.given)
+    file = Path(tempfile.mkdtemp(dir=folder)) / "model.onnx"
+    if storage.has_external_data(model) or storage.weight_bytes(model) >= storage.LARGEST_PROTO:
+        storage.write_with_data(model, file)
+    else:
+        proto: onnx.ModelProto = source.proto if source.proto is not None else ir.to_proto(model)
+        storage.write_bytes(proto.SerializeToString(), file)
+    return file

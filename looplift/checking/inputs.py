@@ -1,0 +1,233 @@
+"""Inputs made up for a model: shapes that agree, trip counts that matter, floats that hurt.
+
+The first cases are chosen, the later ones random; all follow from the seed. Three things vary from case to case:
+the sizes of unknown dims (a symbolic dim has one size in the whole case), the values of the inputs that decide how
+often loops run (see `trips`), and the kind of the other values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from looplift.checking.compare import Array, is_float
+from looplift.checking.trips import trip_inputs
+from looplift.runtime.errors import LoopliftError
+
+Feeds = dict[str, Any]
+
+COUNTS = (2, 1, 0, -1, 17, 300)
+SIZES = (2, 3, 1, 17, 4, 0)
+KINDS = ("plain", "special", "ties", "bits", "small")
+
+LARGEST_TENSOR = 1 << 26
+"""Elements; an input with a larger fixed shape has to be given."""
+
+_LARGEST_FREE = 1 << 18
+"""Elements that an input with unknown dims may get; beyond, its unknown dims shrink to 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One set of inputs and, in words, how it was made."""
+
+    label: str
+    feeds: Feeds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What one case is made of; ``uniform``: all unknown dims have the same size, all trip inputs the same value."""
+
+    number: int
+    kind: str
+    size: int
+    count: int
+    uniform: bool
+    override: bool
+
+    @property
+    def label(self) -> str:
+        sizes = f"unknown dims {self.size}" if self.uniform else "mixed dims"
+        counts = f"trip count {self.count}" if self.uniform else "mixed trip counts"
+        return f"case {self.number}: {self.kind} values, {sizes}, {counts}"
+
+
+def generate(model: ir.Model, *, seed: int = 0) -> Iterator[Case]:
+    """Endlessly many cases for a model's inputs.
+
+    Raises:
+        LoopliftError: an input is too large, or of a type that can't be made up (maps, sparse tensors).
+    """
+    counted = trip_inputs(model)
+    for plan in _plans(seed):
+        rng = np.random.default_rng((seed, plan.number))
+        yield Case(plan.label, _make_feeds(model, counted, plan, rng))
+
+
+def _plans(seed: int) -> Iterator[_Plan]:
+    number = itertools.count()
+    for index, count in enumerate(COUNTS):
+        yield _Plan(next(number), "plain", SIZES[index % 2], count, uniform=True, override=False)
+    for kind, count in itertools.product(KINDS[1:], (17, 2)):
+        yield _Plan(next(number), kind, 3, count, uniform=True, override=False)
+    for size in SIZES[2:]:
+        yield _Plan(next(number), "plain", size, 3, uniform=True, override=False)
+    for index in number:
+        rng = np.random.default_rng((seed, index, 1))
+        kind, size, count = rng.choice(KINDS), rng.choice(SIZES), rng.choice(COUNTS)
+        uniform, override = bool(rng.random() < 0.4), bool(rng.random() < 0.4)
+        yield _Plan(index, str(kind), int(size), int(count), uniform, override)
+
+
+def _make_feeds(model: ir.Model, counted: frozenset[str], plan: _Plan, rng: np.random.Generator) -> Feeds:
+    sizes: dict[str, int] = {}
+    feeds: Feeds = {}
+    for value in model.graph.inputs:
+        name = value.name or ""
+        has_default = name in model.graph.initializers
+        if has_default and not plan.override:
+            continue
+        feeds[name] = _make(value.type, value, name in counted, plan, sizes, rng)
+    return feeds
+
+
+def _make(
+    kind: ir.TypeProtocol | None,
+    value: ir.Value,
+    counts: bool,
+    plan: _Plan,
+    sizes: dict[str, int],
+    rng: np.random.Generator,
+) -> Any:
+    if isinstance(kind, ir.OptionalType):
+        return None if rng.random() < 0.3 else _make(kind.elem_type, value, counts, plan, sizes, rng)
+    if isinstance(kind, ir.SequenceType):
+        length = plan.size if plan.uniform else int(rng.integers(0, 4))
+        return [_make(kind.elem_type, value, counts, plan, sizes, rng) for _ in range(length)]
+    if not isinstance(kind, ir.TensorType):
+        raise LoopliftError(f"can't make up input {value.name!r} of type {kind}: give inputs")
+    shape = _shape(value, counts, plan, sizes, rng)
+    if counts:
+        return _trip_values(shape, kind.dtype, plan, rng)
+    return _values(shape, kind.dtype, plan.kind, rng)
+
+
+def _shape(
+    value: ir.Value, counts: bool, plan: _Plan, sizes: dict[str, int], rng: np.random.Generator
+) -> tuple[int, ...]:
+    def free() -> int:
+        if counts and rng.random() < 0.75:
+            return 1
+        return plan.size if plan.uniform else int(rng.choice(SIZES))
+
+    if value.shape is None:
+        rank = 0 if counts else int(rng.choice((1, 0, 2)))
+        return tuple(free() for _ in range(rank))
+    dims: list[int] = []
+    for dim in value.shape:
+        if isinstance(dim, int):
+            dims.append(dim)
+        elif dim.value is None:
+            dims.append(free())
+        else:
+            dims.append(sizes.setdefault(str(dim.value), free()))
+    if math.prod(dims) > _LARGEST_FREE:
+        dims = [dim if isinstance(given, int) else 1 for dim, given in zip(dims, value.shape, strict=True)]
+    if math.prod(dims) > LARGEST_TENSOR:
+        raise LoopliftError(f"input {value.name!r} of shape {value.shape} is too large to make up: give inputs")
+    return tuple(dims)
+
+
+def _trip_values(shape: tuple[int, ...], dtype: ir.DataType, plan: _Plan, rng: np.random.Generator) -> Array:
+    kind = _numpy(dtype)
+    if kind == np.bool_:
+        return np.full(shape, plan.count != 0 if plan.uniform else rng.random() < 0.8)
+    choices: tuple[float, ...] = COUNTS
+    if is_float(kind):
+        choices = (*COUNTS, 0.5, 0.1, 0.25, -1.5, 1.1)
+    if not (is_float(kind) or kind.kind in "iu"):
+        return _values(shape, dtype, plan.kind, rng)
+    numbers = np.full(shape, plan.count if plan.uniform else rng.choice(choices))
+    return _fitting(numbers, kind)
+
+
+def _fitting(numbers: Array, kind: np.dtype[Any]) -> Array:
+    """The numbers in another dtype, those that don't fit at its nearer end."""
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        numbers = np.clip(numbers, limits.min, limits.max)
+    return numbers.astype(kind)
+
+
+def _numpy(dtype: ir.DataType) -> np.dtype[Any]:
+    return np.dtype(dtype.numpy())
+
+
+def _values(shape: tuple[int, ...], dtype: ir.DataType, kind: str, rng: np.random.Generator) -> Array:
+    if dtype == ir.DataType.STRING:
+        return rng.choice(np.array(["", "a", "loop", "lift", "\u00e9"], dtype=object), size=shape)
+    array = _numpy(dtype)
+    if array == np.bool_:
+        share = {"small": 0.0, "ties": 1.0}.get(kind, 0.5)
+        return np.asarray(rng.random(shape) < share)
+    if array.kind == "c":
+        part = ir.DataType.FLOAT if array.itemsize == 8 else ir.DataType.DOUBLE
+        return np.asarray(_values((*shape, 2), part, kind, rng).view(array)).reshape(shape)
+    if is_float(array):
+        return _floats(shape, array, kind, rng)
+    return _integers(shape, dtype, array, kind, rng)
+
+
+def _floats(shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, rng: np.random.Generator) -> Array:
+    with np.errstate(all="ignore"):
+        if kind == "bits":
+            return _random_bits(shape, dtype, rng)
+        if kind == "special":
+            return rng.choice(special_floats(dtype), size=shape)
+        if kind == "ties":
+            return rng.choice(tie_floats(dtype), size=shape)
+        spread = 3.0 if kind == "plain" else 0.1
+        return np.asarray(rng.normal(0.0, spread, shape)).astype(dtype)
+
+
+def special_floats(dtype: np.dtype[Any]) -> Array:
+    """Zeros, ones, subnormals, the ends of the range, infinities and NaN, as far as the dtype has them."""
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    least, normal = float(info.smallest_subnormal), float(info.smallest_normal)
+    wide = [0.0, -0.0, 1.0, -1.0, 0.1, least, -least, 3 * least, normal, -normal, np.inf, -np.inf, np.nan]
+    ends = np.array([info.max, info.min], dtype)
+    return np.concatenate([np.array(wide, np.float64).astype(dtype), ends])
+
+
+def tie_floats(dtype: np.dtype[Any]) -> Array:
+    """Numbers whose sums lie halfway between two representable ones, or just beside."""
+    eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    numbers = [1.0, 1.0 + eps, 1.0 + 2 * eps, eps / 2, -eps / 2, eps / 4, 1.5 * eps, 2.0 - eps, 1.0 / eps, -1.0 - eps]
+    return np.array(numbers, np.float64).astype(dtype)
+
+
+def _random_bits(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+    raw = np.frombuffer(rng.bytes(math.prod(shape) * dtype.itemsize), np.uint8).copy()
+    return raw.view(dtype).reshape(shape)
+
+
+def _integers(
+    shape: tuple[int, ...], dtype: ir.DataType, array: np.dtype[Any], kind: str, rng: np.random.Generator
+) -> Array:
+    least, greatest = int(dtype.min), int(dtype.max)
+    if kind == "special":
+        pool = (least, least + 1, greatest, greatest - 1, 0, 1)
+        return np.asarray(rng.choice(np.array(pool, dtype=object), size=shape)).astype(array)
+    ranges: Mapping[str, tuple[int, int]] = {"plain": (0, 2), "ties": (-4, 8), "bits": (least, greatest)}
+    low, high = ranges.get(kind, (0, 1))
+    unsigned = least == 0
+    numbers = rng.integers(max(low, least), min(high, greatest), shape, np.uint64 if unsigned else np.int64, True)
+    return np.asarray(numbers).astype(array)

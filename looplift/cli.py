@@ -1,0 +1,249 @@
+"""The command line: ``looplift optimize | explain | verify | run | devices | kernels``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from looplift import console, interop, storage
+from looplift.checking import feeds as feeds_file
+from looplift.checking.check import Check, verify
+from looplift.checking.inputs import Feeds, generate
+from looplift.optimizer import TARGETS, explain, lift
+from looplift.runtime.errors import LoopliftError
+from looplift.session import Session
+
+EQUAL, DIFFERENT, FAILED, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code.
+
+    0: done; 1: two models differ; 2: it could not be done, with one line on standard error; 130: interrupted.
+    """
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except LoopliftError as error:
+        console.complain(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        console.complain(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="looplift", description="Lifts ONNX loops into kernels, and proves that the result is the same bits."
+    )
+    parser.add_argument("--version", action="version", version=f"looplift {importlib.metadata.version('looplift')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_optimize(commands.add_parser("optimize", help="lift the loops of a model"))
+    _add_explain(commands.add_parser("explain", help="say what each loop computes and whether it is lifted"))
+    _add_verify(commands.add_parser("verify", help="compare two models, bit for bit"))
+    _add_run(commands.add_parser("run", help="run a model"))
+    commands.add_parser("devices", help="list the devices that can run kernels").set_defaults(command=_devices)
+    _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
+    return parser
+
+
+def _add_optimize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("-o", "--output", required=True, help="the file to write; may be the input")
+    parser.add_argument(
+        "--target", default="kernel", choices=TARGETS, help="custom ops with definitions, or only ai.onnx"
+    )
+    parser.add_argument("--no-exact", action="store_true", help="also rewrite where results round differently")
+    parser.add_argument("--verify", action="store_true", help="verify first; write nothing if the result differs")
+    parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
+    _add_checking(parser)
+    parser.set_defaults(command=_optimize)
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_explain)
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("original", help="an ONNX file")
+    parser.add_argument("model", help="the file to compare with it")
+    _add_checking(parser)
+    parser.set_defaults(command=_verify)
+
+
+def _add_checking(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("verification")
+    group.add_argument("--inputs", action="append", default=[], metavar="NPZ", help="inputs to check first; repeatable")
+    group.add_argument("--cases", type=int, default=48, help="how many inputs to make up (default: %(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="they follow from it (default: %(default)s)")
+    group.add_argument("--seconds", type=float, default=60.0, help="begin no case later (default: %(default)s)")
+    group.add_argument("--ulp", type=int, default=0, help="accept such a distance (default: none, the same bits)")
+    group.add_argument(
+        "--counterexample", default="counterexample.npz", metavar="NPZ", help="where to save one (default: %(default)s)"
+    )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
+    parser.add_argument("--output", metavar="NPZ", help="where to write the outputs")
+    parser.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"))
+    parser.add_argument("--seed", type=int, default=0, help="of inputs that are made up")
+    parser.set_defaults(command=_run)
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="check digests, manifest and templates, and run the package's tests")
+    check.add_argument("folder", nargs="*", help="packages (default: those of looplift's own ops)")
+    check.set_defaults(command=_check_kernels)
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    out = console.output()
+    _require_folder(options.output)
+    with console.working(f"reading {options.model}"):
+        source = interop.read(options.model)
+    with console.working(f"lifting the loops of {options.model}"):
+        result, report = lift(source, target=options.target, exact=not options.no_exact)
+    out.print(console.report_table(report))
+    if result is not None:
+        out.print(console.ops_table(interop.to_ir(source), result))
+        if options.verify:
+            code = _settle(_check(options, options.model, result), options)
+            if code != EQUAL:
+                console.complain(f"{options.output} is not written")
+                return code
+    _write(source, result, options.output)
+    if options.json:
+        storage.write_bytes(report.to_json().encode(), options.json)
+    out.print(f"wrote {options.output}")
+    return EQUAL
+
+
+def _require_folder(path: str) -> None:
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise LoopliftError(f"can't write {path}: there is no folder {folder}")
+    if Path(path).is_dir():
+        raise LoopliftError(f"can't write {path}: it is a folder")
+
+
+def _write(source: interop.Source, result: ir.Model | None, path: str) -> None:
+    external = source.proto is not None and next(storage.external_tensors(source.proto), None) is not None
+    if result is None and not external:
+        storage.write_bytes(Path(source.given).read_bytes(), path)
+        return
+    model = interop.to_ir(source) if result is None else result
+    with console.working(f"writing {path}"):
+        if external or storage.weight_bytes(model) >= storage.LARGEST_PROTO:
+            storage.write_with_data(model, path, lambda each: interop.to_proto(each, source))
+        else:
+            storage.write_bytes(interop.to_proto(model, source).SerializeToString(), path)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    with console.working(f"looking into {options.model}"):
+        report = explain(options.model)
+    print(report.to_json() if options.json else report)
+    return EQUAL
+
+
+def _verify(options: argparse.Namespace) -> int:
+    return _settle(_check(options, options.original, options.model), options)
+
+
+def _check(options: argparse.Namespace, original: interop.ModelLike, model: interop.ModelLike) -> Check:
+    ports = interop.to_ir(interop.read(original)).graph.inputs if options.inputs else ()
+    given = [feeds_file.load(path, ports) for path in options.inputs]
+    with console.working("verifying") as say:
+        return verify(
+            original,
+            model,
+            given,
+            cases=options.cases,
+            seed=options.seed,
+            seconds=options.seconds,
+            ulp=options.ulp,
+            progress=lambda done, total: say(f"verifying: case {done} of {total}"),
+        )
+
+
+def _settle(check: Check, options: argparse.Namespace) -> int:
+    """Prints the check, saves its counterexample, and gives the exit code."""
+    out = console.output()
+    out.print(console.check_table(check))
+    if check.counterexample is not None:
+        out.print(f"first difference: {check.counterexample}", markup=False)
+        check.counterexample.save(options.counterexample)
+        out.print(f"its inputs are in {options.counterexample}; try them with --inputs", markup=False)
+        return DIFFERENT
+    if not check:
+        console.complain("the original failed on all inputs, so nothing was compared: give --inputs that it accepts")
+        return FAILED
+    return EQUAL
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = console.output()
+    with console.working(f"running {options.model}") as say:
+        session = Session(options.model, options.device, progress=lambda *state: say(_loop_state(*state)))
+        model = interop.to_ir(interop.read(options.model))
+        feeds, origin = _feeds(options, model)
+        started = time.perf_counter()
+        outputs = session.run(None, feeds)
+        seconds = time.perf_counter() - started
+    named = dict(zip((value.name or "" for value in model.graph.outputs), outputs, strict=True))
+    out.print(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
+    if options.output:
+        feeds_file.save(options.output, named)
+        out.print(f"wrote {options.output}", markup=False)
+    return EQUAL
+
+
+def _feeds(options: argparse.Namespace, model: ir.Model) -> tuple[Feeds, str]:
+    if options.inputs:
+        return feeds_file.load(options.inputs, model.graph.inputs), f"from {options.inputs}"
+    case = next(itertools.islice(generate(model, seed=options.seed), 1))
+    return case.feeds, f"made up (seed {options.seed})"
+
+
+def _loop_state(node: str, iteration: int, limit: int | None) -> str:
+    return f"{node}: iteration {iteration}" + (f" of {limit}" if limit else "")
+
+
+def _devices(_: argparse.Namespace) -> int:
+    from looplift.runtime.webgpu import describe_devices
+
+    rows: Sequence[Any] = describe_devices()
+    out = console.output()
+    if rows:
+        out.print(console.rows_table("WebGPU adapters", rows))
+    else:
+        out.print("no WebGPU adapter (or the package wgpu is not installed): device 'auto' is numpy")
+    out.print("numpy is always there")
+    return EQUAL
+
+
+def _check_kernels(options: argparse.Namespace) -> int:
+    from looplift.kernels import check_kernels
+
+    rows = check_kernels([Path(folder) for folder in options.folder])
+    console.output().print(console.rows_table("kernel packages", rows))
+    return DIFFERENT if any(row.problem for row in rows) else EQUAL

@@ -1,0 +1,165 @@
+"""What the command line prints: tables and progress, readable on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from looplift.checking.check import Check
+from looplift.legality import subgraphs_of
+from looplift.report import Report, title
+
+_PIPE_WIDTH = 160
+"""Columns of a table that goes into a file or a pipe."""
+
+_PATIENCE = 2.0
+"""Seconds of work before a person is told that it goes on."""
+
+
+def output() -> Console:
+    """Standard output; no colours and a fixed width unless it is a terminal."""
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH, no_color=True)
+
+
+def _table(heading: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Says on the terminal what goes on, once it has taken two seconds; gives a function that says it anew."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    status = console.status(what)
+    timer = threading.Timer(_PATIENCE, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda text: status.update(text)
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def count_ops(model: ir.Model) -> dict[str, int]:
+    """How many nodes of each op the model has, bodies included, model-local functions not."""
+    return dict(collections.Counter(_op_names(model.graph)))
+
+
+def _op_names(graph: ir.Graph) -> Iterator[str]:
+    for node in graph:
+        yield f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        for inner in subgraphs_of(node):
+            yield from _op_names(inner)
+
+
+def ops_table(before: ir.Model, after: ir.Model) -> Table:
+    """Nodes of each op before and after, those that changed marked."""
+    counts = count_ops(before), count_ops(after)
+    table = _table("ops", "op", "before", "after", "", numbers=("before", "after"))
+    for name in sorted({*counts[0], *counts[1]}):
+        old, new = (count.get(name, 0) for count in counts)
+        style = "" if old == new else "green" if new < old else "yellow"
+        table.add_row(name, str(old), str(new), "" if old == new else f"{new - old:+d}", style=style)
+    old, new = (sum(count.values()) for count in counts)
+    table.add_row("all", str(old), str(new), "" if old == new else f"{new - old:+d}", style="bold")
+    return table
+
+
+def report_table(report: Report) -> Table:
+    """One row per loop: what it computes, whether it is lifted, and why not."""
+    table = _table(report.summary(), "loop", "state", "recurrence", "trip count", "reason or what was done")
+    for finding in report:
+        told = "; ".join(finding.actions) if finding.lifted else finding.reason
+        state = "[green]lifted[/]" if finding.lifted else "[yellow]left[/]"
+        table.add_row(
+            _plain(title(finding)), state, _plain(finding.recurrence), _plain(finding.trip_count), _plain(told)
+        )
+    return table
+
+
+def _plain(text: str) -> str:
+    """Text of the model, in which brackets are no markup."""
+    return text.replace("[", r"\[")
+
+
+def check_table(check: Check) -> Table:
+    """The result of a verification."""
+    state = "[green]equal, bit for bit[/]" if check else "[red]different[/]"
+    if check.counterexample is None and not check.cases:
+        state = "[red]nothing compared[/]"
+    elif check and check.max_ulp:
+        state = f"equal within {check.max_ulp} ULP"
+    table = _table("verification", "", "")
+    table.add_row("result", state)
+    table.add_row("cases compared", str(check.cases))
+    table.add_row("both models failed", str(check.failures))
+    table.add_row("run by", ", ".join(check.engines))
+    for dtype, ulp in check.ulps.items():
+        table.add_row(f"largest distance, {dtype}", f"{ulp} ULP")
+    for note in check.notes:
+        table.add_row("note", _plain(note))
+    return table
+
+
+def values_table(heading: str, values: dict[str, Any]) -> Table:
+    """Names, types and first elements of outputs."""
+    table = _table(heading, "output", "type", "value")
+    for name, value in values.items():
+        table.add_row(_plain(name), _plain(_type_of(value)), _plain(_excerpt(value)))
+    return table
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "absent optional"
+    if isinstance(value, list):
+        return f"sequence of {len(value)}"
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _excerpt(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_type_of(item) for item in value[:3]) + (", ..." if len(value) > 3 else "")
+    if not isinstance(value, np.ndarray):
+        return "" if value is None else str(value)[:80]
+    first = [str(item) for item in value.reshape(-1)[:6]]
+    return " ".join(first) + (" ..." if value.size > 6 else "")
+
+
+def rows_table(heading: str, rows: Sequence[Any]) -> Table:
+    """A table of dataclass instances of one class."""
+    names = [field.name for field in dataclasses.fields(rows[0])]
+    table = _table(heading, *(name.replace("_", " ") for name in names))
+    for row in rows:
+        table.add_row(*(_plain(_cell(getattr(row, name))) for name in names))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def complain(message: str) -> None:
+    """One line on standard error."""
+    print(f"looplift: error: {' '.join(message.split())}", file=sys.stderr)

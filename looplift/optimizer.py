@@ -1,0 +1,87 @@
+"""`optimize` and `explain`: a model of any kind through the pipeline."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar, overload
+
+import onnx
+import onnx_ir as ir
+
+from looplift import interop, legality
+from looplift.passes import run_pipeline
+from looplift.passes.report import Finding
+from looplift.report import Report
+from looplift.runtime.errors import LoopliftError
+
+Model = TypeVar("Model")
+
+TARGETS = ("kernel", "standard")
+
+
+@overload
+def optimize(model: str | os.PathLike[str], target: str = ..., exact: bool = ...) -> onnx.ModelProto: ...
+@overload
+def optimize(model: Model, target: str = ..., exact: bool = ...) -> Model: ...
+def optimize(model: interop.ModelLike, target: str = "kernel", exact: bool = True) -> interop.ModelLike:
+    """Lifts the loops of a model that are known recurrences; leaves the others as they are.
+
+    Args:
+        model: a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an ``onnx_graphsurgeon.Graph``. Not changed.
+        target: ``"kernel"`` puts nodes of domain ``ai.looplift`` in, each with its definition in standard ops as a
+            model-local function; ``"standard"`` uses only ops of ``ai.onnx``.
+        exact: results keep the same bits. False also allows rewrites that round differently.
+
+    Returns:
+        A new model of the kind that was given; a path gives a ``ModelProto``, with external data taken in if that
+        fits into one proto (2 GB).
+
+    Raises:
+        LoopliftError: the model is not legal ONNX, or the target is not known.
+    """
+    source = interop.read(model)
+    result, _ = lift(source, target=target, exact=exact)
+    return interop.unchanged(source) if result is None else interop.from_ir(result, source)
+
+
+def lift(source: interop.Source, *, target: str, exact: bool) -> tuple[ir.Model | None, Report]:
+    """The lifted model in the IR and what was found; None for a model without loops, which need not be touched."""
+    if target not in TARGETS:
+        raise LoopliftError(f"unknown target {target!r}; use one of {', '.join(map(repr, TARGETS))}")
+    if source.loop_free():
+        return None, Report((), source.name)
+    try:
+        result, findings = run_pipeline(interop.to_ir(source), exact=exact, target=target)
+    except FileNotFoundError as error:
+        raise LoopliftError(f"external data is missing: {error.filename}; pass the model by its path") from error
+    return result, Report(findings, source.name)
+
+
+def explain(model: interop.ModelLike) -> Report:
+    """Says for every Loop and Scan what it computes, and whether `optimize` lifts it or why not.
+
+    Args:
+        model: as for `optimize`. Not changed.
+
+    Returns:
+        One ``Finding`` per loop; ``str()`` gives a text. A model that is not legal gives a report too: its
+        ``problem`` says what is wrong, and each loop is listed as left.
+
+    Raises:
+        LoopliftError: a file that can't be read, or something that is not a model.
+    """
+    source = interop.read(model)
+    try:
+        return lift(source, target="kernel", exact=True)[1]
+    except LoopliftError as error:
+        if source.proto is None:
+            raise
+        return _unread(source.proto, source.name, str(error))
+
+
+def _unread(model: onnx.ModelProto, name: str, problem: str) -> Report:
+    findings = tuple(
+        Finding(loop.node.name, loop.node.op_type, loop.path, lifted=False, reason=f"the model is refused: {problem}")
+        for loop in legality.loop_nodes(model)
+    )
+    return Report(findings, name, problem)

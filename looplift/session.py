@@ -1,0 +1,37 @@
+"""`Session`: runs any kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from looplift import interop
+from looplift.runtime import Session as _RuntimeSession
+
+
+class Session(_RuntimeSession):
+    """Runs a model node by node, our ops by their kernels, every other loop in the reference interpreter.
+
+    ``run(output_names | None, feeds)`` takes and gives numpy arrays, as onnxruntime's ``InferenceSession.run``.
+    """
+
+    def __init__(
+        self,
+        model: interop.ModelLike,
+        device: str = "auto",
+        *,
+        max_iterations: int | None = None,
+        progress: Callable[[str, int, int | None], None] | None = None,
+    ) -> None:
+        """Plans the model.
+
+        Args:
+            model: a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an ``onnx_graphsurgeon.Graph``.
+            device: ``"auto"`` (WebGPU where there is a hardware adapter), ``"numpy"`` or ``"webgpu"``.
+            max_iterations: an error, not an endless run, when one loop runs for more.
+            progress: called now and then during long loops with node name, iteration and limit (or None).
+
+        Raises:
+            LoopliftError: the model is not legal, has an unknown op, or the device is not there.
+        """
+        model_ir = interop.to_ir(interop.read(model))
+        super().__init__(model_ir, device, max_iterations=max_iterations, progress=progress)
