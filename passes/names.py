@@ -1,0 +1,59 @@
+"""Names that hold in ONNX: within a graph, and between a graph and the graphs around it, each is given once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from looplift.passes.walk import GraphLike
+from looplift.patterns.values import subgraphs
+
+
+def fix_names(model: ir.Model) -> bool:
+    """Names the nameless values and renames those whose name another value in scope has; whether any was.
+
+    The names of inputs and outputs of the model stay. A body may not reuse a name of the graph around it, not even
+    of a value made after the loop (ONNX Runtime refuses that; `onnx_ir`'s own NameFixPass lets it pass). Outputs
+    that are left out keep their empty name. Preserves bits.
+    """
+    changed = False
+    for root in (model.graph, *model.functions.values()):
+        changed |= _fix(root, frozenset())
+    return changed
+
+
+def _fix(graph: GraphLike, taken: frozenset[str]) -> bool:
+    own: set[str] = set()
+    changed = False
+    for value in _values(graph):
+        name = value.name
+        if name == "" and not value.uses() and not value.is_graph_output():
+            continue
+        if not name or name in own or name in taken:
+            value.name = _free(name or "v", own, taken)
+            changed = True
+        own.add(value.name or "")
+    scope = taken | own
+    for node in graph:
+        for inner in subgraphs(node):
+            changed |= _fix(inner, scope)
+    return changed
+
+
+def _values(graph: GraphLike) -> Iterator[ir.Value]:
+    """Values that belong to the graph, each once; those whose names others see first."""
+    initializers = [] if isinstance(graph, ir.Function) else list(graph.initializers.values())
+    seen: set[int] = set()
+    made = (output for node in graph for output in node.outputs)
+    for value in (*graph.inputs, *graph.outputs, *initializers, *made):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield value
+
+
+def _free(name: str, own: set[str], taken: frozenset[str]) -> str:
+    number = 1
+    while f"{name}_{number}" in own or f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"

@@ -1,0 +1,141 @@
+"""What the passes that turn an accumulation into a scan output share: body outputs, and work on the stack outside.
+
+A stack has one row per iteration: shape ``[n, *element]``. With zero iterations n is 0, and ONNX Runtime makes
+every extent of the element that it does not know statically 0 too; `with_rows_of` puts such a stack right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from looplift.passes.emit import Emitter
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan
+from looplift.patterns.proof import Refusal
+from looplift.patterns.trip import surely_runs, trip_of
+from looplift.patterns.types import TensorType, Types
+from looplift.patterns.values import defined_in
+from looplift.patterns.view import Carry, LoopView, ScanOutput, View
+
+INT64_MAX = (1 << 63) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """A new scan output: the rebuilt loop, the stacked value and the type of one row."""
+
+    view: View
+    value: ir.Value
+    row: TensorType
+
+
+def is_fixed(fact: TensorType) -> bool:
+    """Whether a body value has, for certain, one shape in all iterations."""
+    return fact.shape is not None and None not in fact.shape
+
+
+def is_static(fact: TensorType) -> bool:
+    """Whether every extent is a number."""
+    return fact.shape is not None and all(isinstance(dim, int) for dim in fact.shape)
+
+
+def may_run_zero_times(view: View, types: Types) -> bool:
+    """Whether zero iterations can't be excluded."""
+    trip = trip_of(view, types)
+    return isinstance(trip, Refusal) or not surely_runs(trip)
+
+
+def as_body_output(view: View, value: ir.Value, fact: TensorType) -> ir.Value:
+    """The value in a form that the body may return: made by a body node, returned once, with its proven shape."""
+    node = value.producer()
+    if node is None or not defined_in(value, view.body) or value.is_graph_output():
+        node = ir.node("Identity", inputs=[value])
+        view.body.append(node)
+        node.outputs[0].type = value.type
+        value = node.outputs[0]
+    if value.type is None and fact.dtype is not None:
+        value.type = ir.TensorType(fact.dtype)
+    if fact.shape is not None:
+        value.shape = ir.Shape(_declarable(fact))
+    return value
+
+
+def _declarable(fact: TensorType) -> list[int | None]:
+    """The extents that are numbers; symbols of the analysis are not for the model."""
+    return [dim if isinstance(dim, int) else None for dim in fact.shape or ()]
+
+
+def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, TensorType]]) -> list[Stack]:
+    """Rebuilds the loop without `carry`, whose final must be unread, and with a scan output per element."""
+    new = [
+        ScanOutput(len(view.scan_outputs) + k, as_body_output(view, value, fact), None)
+        for k, (value, fact) in enumerate(elements)
+    ]
+    carries = [other for other in view.carries if other is not carry]
+    outputs = [*view.scan_outputs, *new]
+    rebuilt: View
+    if isinstance(view, LoopView):
+        rebuilt = rebuild_loop(
+            view, carries=carries, scan_outputs=outputs, max_trip=view.max_trip, condition=view.condition
+        )
+    else:
+        rebuilt = rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=outputs)
+    drop_unused_nodes(rebuilt.body)
+    stacked = rebuilt.node.outputs[len(rebuilt.node.outputs) - len(new) :]
+    for value, (_, fact) in zip(stacked, elements, strict=True):
+        if fact.dtype is not None:
+            value.type = ir.TensorType(fact.dtype)
+        if fact.shape is not None:
+            value.shape = ir.Shape([None, *_declarable(fact)])
+    return [Stack(rebuilt, value, fact) for value, (_, fact) in zip(stacked, elements, strict=True)]
+
+
+def with_rows_of(emit: Emitter, stack: ir.Value, row_shape: ir.Value) -> ir.Value:
+    """The stack, where it has no rows with the extents of `row_shape` (1-D int64, one entry per axis of a row)."""
+    shape = emit.op("Shape", [stack])
+    empty = emit.op("Equal", [emit.slice(shape, 0, 1, 0), emit.const([0])])
+    rowless = emit.op("Concat", [emit.const([0]), row_shape], {"axis": 0})
+    return emit.op("Reshape", [stack, emit.op("Where", [empty, rowless, shape])])
+
+
+def can_join(row: TensorType, axis: int, opset: int) -> bool:
+    """Whether rows of this type can be concatenated along an axis of theirs.
+
+    The extent there must be the same in every row, and Reshape takes extents of zero at their word only from opset 14.
+    """
+    if row.shape is None or row.shape[axis] is None:
+        return False
+    return row.shape[axis] == 1 or opset >= 14 or is_positive(row)
+
+
+def is_positive(fact: TensorType) -> bool:
+    """Whether every extent is a number above zero."""
+    return fact.shape is not None and all(isinstance(dim, int) and dim > 0 for dim in fact.shape)
+
+
+def join_rows(emit: Emitter, stack: ir.Value, row: TensorType, axis: int) -> ir.Value:
+    """Concatenates the rows along an axis of theirs: ``[n, *row]`` gives ``row`` with n times the extent there.
+
+    Only if `can_join`.
+    """
+    assert row.shape is not None
+    rank = len(row.shape)
+    moved = emit.move_axis(stack, rank + 1, 0, axis)
+    if row.shape[axis] == 1:
+        return emit.squeeze(moved, [axis + 1])
+    if is_positive(row):
+        target = [int(dim or 0) for dim in row.shape]
+        target[axis] = -1
+        return emit.op("Reshape", [moved, emit.const(target)])
+    shape = emit.op("Shape", [moved])
+    merged = emit.op("Mul", [emit.slice(shape, axis, axis + 1, 0), emit.slice(shape, axis + 1, axis + 2, 0)])
+    parts = [emit.slice(shape, 0, axis, 0)] if axis else []
+    parts += [merged, *([emit.slice(shape, axis + 2, INT64_MAX, 0)] if axis + 1 < rank else [])]
+    return emit.op("Reshape", [moved, emit.op("Concat", parts, {"axis": 0})], {"allowzero": 1})
+
+
+def insert_after(emit: Emitter, node: ir.Node) -> None:
+    """Puts the written nodes right after a node of the graph."""
+    node.append(emit.nodes)
