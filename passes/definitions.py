@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop
 from looplift.passes.walk import places
+from looplift.patterns.values import is_used
+from looplift.patterns.view import LoopView, view_of
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
@@ -19,8 +22,35 @@ def used_ops(model: ir.Model) -> dict[str, set[int]]:
         for node in place.graph:
             if node.domain == DOMAIN:
                 used.setdefault(node.op_type, set()).add(place.opset)
-                place.graph.opset_imports.setdefault(DOMAIN, VERSION) if isinstance(place.graph, ir.Function) else None
+                if isinstance(place.graph, ir.Function):
+                    place.graph.opset_imports.setdefault(DOMAIN, VERSION)
     return used
+
+
+def stacks_are_read(model: ir.Model, op_type: str) -> bool:
+    """Whether any node of this type has its stacked states read; if none has, the nodes stop naming them.
+
+    ONNX Runtime wants a call to have all outputs of its function, so the definition must agree with every node.
+    """
+    nodes = [node for place in places(model) for node in place.graph if node.domain == DOMAIN and node.op_type == op_type]
+    if any(len(node.outputs) > 1 and is_used(node.outputs[1]) for node in nodes):
+        return True
+    for node in nodes:
+        node.resize_outputs(1)
+    return False
+
+
+def drop_stack(definition: ir.Function, opset: int) -> None:
+    """Takes the stacked states out of a definition: the last output of its Loop, and what only that needs."""
+    stack = definition.outputs.pop()
+    loop = stack.producer()
+    view = None if loop is None else view_of(loop, opset)
+    if not isinstance(view, LoopView):
+        raise ValueError(f"the definition of {definition.name} does not stack its states in a Loop")
+    rebuild_loop(
+        view, carries=view.carries, scan_outputs=(), max_trip=view.max_trip, condition=view.condition
+    )
+    drop_unused_nodes(definition)
 
 
 def add_definitions(model: ir.Model) -> None:
@@ -40,6 +70,8 @@ def add_definitions(model: ir.Model) -> None:
         if op is None:
             raise LoopliftError(f"the model uses {DOMAIN}::{op_type}, which this version of looplift does not know")
         definition = ir.serde.deserialize_function(op.definition(opset))
+        if not stacks_are_read(model, op_type):
+            drop_stack(definition, opset)
         model.functions[definition.identifier()] = definition
     model.opset_imports[DOMAIN] = VERSION
     model.ir_version = max(model.ir_version or 0, FUNCTIONS_SINCE_IR)

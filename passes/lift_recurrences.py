@@ -121,7 +121,6 @@ def _commit(attempt: _Attempt, results: list[tuple[ir.Value, ir.Value]], place: 
     attempt.emit.insert_before(loop)
     for old, new in results:
         replace_value(old, new)
-    attempt.parts.close()
     for carry, node in attempt.parts.nodes:
         evolution = str(attempt.evolutions[carry.index])
         node.name = f"{node_name(loop)}/{carry.previous.name}"

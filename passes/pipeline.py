@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
-import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import NameFixPass, ShapeInferencePass, TopologicalSortPass
+from onnx_ir.passes.common import NameFixPass, TopologicalSortPass
 
 from looplift.passes.definitions import add_definitions
 from looplift.passes.describe import describe_loops
+from looplift.passes.drop_dead import DropDead
+from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
+from looplift.passes.hoist_invariants import HoistInvariants
+from looplift.passes.infer_shapes import infer_shapes
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.report import Finding
+from looplift.passes.simplify_condition import SimplifyCondition
+from looplift.passes.stack_sequences import StackSequences
 from looplift.passes.surgery import drop_unused_nodes
 from looplift.passes.walk import places
+from looplift.patterns.values import is_used
 from looplift.runtime.errors import LoopliftError
-
-logger = logging.getLogger(__name__)
+from looplift.runtime.ops import DOMAIN
 
 Pass = Callable[[ir.Model, Journal], bool]
 TARGETS = ("kernel",)
@@ -28,7 +32,13 @@ ROUNDS = 8
 
 def normalisers() -> Sequence[Pass]:
     """The passes that bring loops into a form that is easy to read, in order. Each helps a loop that stays, too."""
-    return ()
+    return (
+        ForwardInvariantCarries(),
+        HoistInvariants(),
+        SimplifyCondition(),
+        StackSequences(),
+        DropDead(),
+    )
 
 
 def run_pipeline(
@@ -62,11 +72,6 @@ def run_pipeline(
     return work, findings
 
 
-def infer_shapes(model: ir.Model) -> None:
-    """ONNX's own shape inference, with data propagation. A model that it rejects is left as it is, and said so."""
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-
-
 def normalise(model: ir.Model, journal: Journal) -> bool:
     """Runs the normalising passes round by round until none changes anything."""
     changed = False
@@ -82,11 +87,17 @@ def finish(model: ir.Model) -> None:
     for place in places(model):
         drop_unused_nodes(place.graph)
     left_out = [value for place in places(model) for node in place.graph for value in node.outputs if value.name == ""]
-    NameFixPass()(model)
-    for value in left_out:
-        value.name = ""
     add_definitions(model)
+    NameFixPass()(model)
+    for value in [*left_out, *unread_outputs(model)]:
+        value.name = ""
     check(model)
+
+
+def unread_outputs(model: ir.Model) -> list[ir.Value]:
+    """First outputs of our nodes that nobody reads: left out, so that no kernel computes them."""
+    nodes = (node for place in places(model) for node in place.graph if node.domain == DOMAIN)
+    return [node.outputs[0] for node in nodes if not is_used(node.outputs[0])]
 
 
 def check(model: ir.Model) -> None:
@@ -95,4 +106,3 @@ def check(model: ir.Model) -> None:
 
 
 __all__ = ["Finding", "normalise", "run_pipeline"]
-_ = onnx

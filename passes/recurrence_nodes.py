@@ -71,13 +71,6 @@ class MovingParts:
             self._count = self._make_count(emit)
         return self._count
 
-    def close(self) -> None:
-        """Leaves out the node outputs that nobody reads, so that no kernel computes them."""
-        for node in self._nodes.values():
-            for output in node.outputs:
-                if not output.uses() and not output.is_graph_output():
-                    output.name = ""
-
     def _is_recurrence(self, carry: Carry) -> bool:
         return isinstance(self._evolutions[carry.index], (AddStep, PrefixSum, LinearRecurrence))
 
