@@ -7,7 +7,7 @@ import onnx_ir as ir
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop
 from looplift.passes.walk import places
 from looplift.patterns.values import is_used
-from looplift.patterns.view import LoopView, view_of
+from looplift.patterns.view import LoopView, is_loop, view_of
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
@@ -41,15 +41,16 @@ def stacks_are_read(model: ir.Model, op_type: str) -> bool:
 
 
 def drop_stack(definition: ir.Function, opset: int) -> None:
-    """Takes the stacked states out of a definition: the last output of its Loop, and what only that needs."""
-    stack = definition.outputs.pop()
-    loop = stack.producer()
-    view = None if loop is None else view_of(loop, opset)
-    if not isinstance(view, LoopView):
-        raise ValueError(f"the definition of {definition.name} does not stack its states in a Loop")
-    rebuild_loop(
-        view, carries=view.carries, scan_outputs=(), max_trip=view.max_trip, condition=view.condition
-    )
+    """Takes the stacked states, the last output, out of a definition, and out of the Loop that stacks them."""
+    definition.outputs.pop()
+    drop_unused_nodes(definition)
+    for node in [node for node in definition if is_loop(node)]:
+        view = view_of(node, opset)
+        if isinstance(view, LoopView):
+            read = [output for output in view.scan_outputs if output.stacked is not None and is_used(output.stacked)]
+            rebuild_loop(
+                view, carries=view.carries, scan_outputs=read, max_trip=view.max_trip, condition=view.condition
+            )
     drop_unused_nodes(definition)
 
 

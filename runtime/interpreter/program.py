@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+
 from looplift.runtime.errors import LoopliftError
-from looplift.runtime.interpreter import control_flow, numpy_forms, operators, reference, sequences, types, values
-from looplift.runtime.interpreter.scope import ABSENT, Frame, Planned, Slot, captures, needed_nodes, resolve
+from looplift.runtime.interpreter import control_flow, numpy_forms, operators, own_ops, reference, types, values
+from looplift.runtime.interpreter.scope import ABSENT, Frame, Planned, Slot, captures, needed_nodes, resolve, subgraphs
 from looplift.runtime.interpreter.source import Line, Site, Source
 from looplift.runtime.ops import DOMAIN, Op, all_ops
 
@@ -91,9 +92,7 @@ class Program:
             return frame.slots[value]
         if value.const_value is not None and value.producer() is None and not value.is_graph_input():
             return self.constant(frame, value, values.tensor_array(value.const_value), value.const_value.dtype)
-        raise LoopliftError(
-            f"'{value.name}', {user} at {frame.path}, is computed by nothing before it: the model is not valid ONNX"
-        )
+        raise LoopliftError(f"'{value.name}', {user}, is computed by nothing before it: the model is not valid ONNX")
 
     def constant(self, frame: Frame, value: ir.Value, array: values.Array, dtype: ir.DataType) -> Slot:
         """Give a value a constant array."""
@@ -118,7 +117,7 @@ class Program:
             raise _LocatedError(f"{site}: {error}") from error
 
     def _choose(self, frame: Frame, node: ir.Node) -> list[Line]:
-        inputs = [self.slot(frame, value, f"an input of {node.op_type} '{node.name}'") for value in node.inputs]
+        inputs = [self.slot(frame, value, "an input") for value in node.inputs]
         attributes = resolve(node.attributes, frame.attributes)
         call = Call(self, frame, node, inputs, attributes)
         domain = operators.standard_domain(node.domain)
@@ -199,14 +198,12 @@ class Call:
         """A custom op by its kernel."""
         proto = operators.node_proto(self.node, self.attributes)
         kinds = operators.output_types(op.schema, proto, self.input_types(), self.frame.opsets)
-        given = {name: attr.value for name, attr in self.attributes.items()}
-        defaults = {
-            name: onnx.helper.get_attribute_value(attr.default_value)
-            for name, attr in op.schema.attributes.items()
-            if attr.default_value.name
-        }
-        run = self.program.source.bind("kernel", self.program.run_kernel(op, defaults | given, self.used))
-        expression = f"{run}({', '.join(self.arguments(host=not self.program.keeps_on_device))})"
+        attributes = {name: attr.value for name, attr in (_defaults(op.schema) | self.attributes).items()}
+        # A node may leave trailing outputs out; a kernel gives all of its op's.
+        given = len(self.node.outputs)
+        wanted = [*self.used, *[False] * (len(op.schema.outputs) - given)]
+        run = self.program.source.bind("kernel", self.program.run_kernel(op, attributes, wanted))
+        expression = f"{run}({', '.join(self.arguments(host=not self.program.keeps_on_device))})[:{given}]"
         return self.line(expression, kinds, unpack=True, on_device=self.program.keeps_on_device)
 
     def function(self, function: ir.Function) -> list[Line]:
@@ -224,7 +221,7 @@ class Call:
         inner = Frame(
             slots=dict(zip(function.inputs, actual, strict=True)),
             attributes=defaults | self.attributes,
-            opsets=_opsets(function.opset_imports) or self.frame.opsets,
+            opsets={**self.frame.opsets, **_opsets(function.opset_imports)},
             path=f"{self.frame.path.rstrip('/')}/{self.node.name}:function {function.domain}::{function.name}",
             calls=(*self.frame.calls, name),
         )
@@ -241,12 +238,15 @@ class Call:
         if schema.domain == "":
             if self._folds(proto, kinds):
                 return []
-            expression = sequences.form(self, schema.since_version) or numpy_forms.form(self, kinds)
+            expression = own_ops.form(self, schema.since_version) or numpy_forms.form(self, kinds)
             if expression is not None:
                 return self.line(expression, kinds)
-        implementation = reference.load(proto, self.frame.opsets)
+        implementation = None if any(subgraphs(self.node)) else reference.load(proto, self.frame.opsets)
         if implementation is None:
-            return self.function(_definition(schema, proto, self.input_types(), self.frame.opset(schema.domain) or 1))
+            definition = _definition(schema, proto, self.input_types(), self.frame.opset(schema.domain) or 1)
+            if "" not in self.frame.opsets:
+                definition.opset_imports.setdefault("", onnx.defs.onnx_opset_version())
+            return dataclasses.replace(self, attributes=_defaults(schema) | self.attributes).function(definition)
         run = self.program.source.bind(f"{schema.name}_", reference.ReferenceOp(implementation, kinds))
         random = schema.name in operators.RANDOM
         return self.line(f"{run}({', '.join(self.arguments())})", kinds, random=random)
@@ -274,6 +274,12 @@ def _opsets(imports: Mapping[str, int]) -> dict[str, int]:
     return {operators.standard_domain(domain): version for domain, version in imports.items()}
 
 
+def _defaults(schema: onnx.defs.OpSchema) -> dict[str, ir.Attr]:
+    """The attributes that a schema gives a default value."""
+    protos = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: ir.serde.deserialize_attribute(proto) for name, proto in protos.items() if proto.name}
+
+
 def _constant(
     attributes: Mapping[str, ir.Attr], proto: onnx.NodeProto, opsets: Mapping[str, int], kinds: Sequence[str | None]
 ) -> values.Array:
@@ -297,17 +303,15 @@ def _definition(
     if opset in schema.function_opset_versions or schema.has_function:
         body = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
     elif schema.has_context_dependent_function and None not in inputs:
-        kinds = [
-            b"" if k is False else ir.serde.serialize_type(types.ir_type(str(k))).SerializeToString() for k in inputs
-        ]
-        version = _newest(schema.context_dependent_function_opset_versions, opset)
+        kinds = [ir.serde.serialize_type(types.ir_type(k)) if isinstance(k, str) else onnx.TypeProto() for k in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
-            version, proto.SerializeToString(), [kind.SerializeToString() for kind in kinds]
+            _newest(schema.context_dependent_function_opset_versions, opset),
+            proto.SerializeToString(),
+            [kind.SerializeToString() for kind in kinds],
         )
     else:
         raise LoopliftError("neither onnx's reference implementations nor the standard define this op")
-    function = onnx.FunctionProto.FromString(body) if isinstance(body, bytes) else body
-    return ir.serde.deserialize_function(function)
+    return ir.serde.deserialize_function(onnx.FunctionProto.FromString(body))
 
 
 def _newest(versions: Iterable[int], opset: int) -> int:
