@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+
 from looplift.runtime import devices
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
@@ -140,12 +141,33 @@ class Session:
 def _read(model: ir.Model | onnx.ModelProto | str | os.PathLike[str]) -> ir.Model:
     if isinstance(model, ir.Model):
         return model
+    what = "the model" if isinstance(model, onnx.ModelProto) else f"'{os.fspath(model)}'"
     try:
-        return ir.serde.deserialize_model(model) if isinstance(model, onnx.ModelProto) else ir.load(model)
+        if isinstance(model, onnx.ModelProto):
+            return ir.serde.deserialize_model(_without_maps(model))
+        read = ir.serde.deserialize_model(_without_maps(onnx.load(model, load_external_data=False)))
+        ir.external_data.set_base_dir(read.graph, os.path.dirname(os.path.abspath(model)))
     except Exception as error:
-        what = "the model" if isinstance(model, onnx.ModelProto) else f"'{os.fspath(model)}'"
         reason = " ".join(str(error).split())[:300]
         raise LoopliftError(f"{what} is not a readable ONNX model: {reason}") from error
+    return read
+
+
+def _without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without the types of values that hold maps, which onnx_ir can't represent; their values are lists."""
+    infos = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    if not any(_holds_map(info.type) for info in infos):
+        return model
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    for info in (*copied.graph.input, *copied.graph.output, *copied.graph.value_info):
+        if _holds_map(info.type):
+            info.ClearField("type")
+    return copied
+
+
+def _holds_map(kind: onnx.TypeProto) -> bool:
+    return kind.HasField("map_type") or (kind.HasField("sequence_type") and _holds_map(kind.sequence_type.elem_type))
 
 
 def _info(value: ir.Value) -> ValueInfo:
@@ -203,8 +225,8 @@ def _own(value: Value, taken: set[int]) -> Value:
     """An output that belongs to the caller alone: contiguous, writable, and no view of anything else."""
     if isinstance(value, list):
         return [_own(item, taken) for item in value]
-    if value is None:
-        return None
+    if value is None or isinstance(value, dict):
+        return value
     array: Array = as_value(value)
     shared = id(array) in taken or not array.flags.owndata or not array.flags.writeable
     taken.add(id(array))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import loops, operators, scans, shapes, types
 from looplift.runtime.interpreter.scope import ABSENT, Frame, Planned, Slot, captures

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter.values import Array, Value, truth
 from looplift.runtime.ops.memory import allocate

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from looplift.runtime.interpreter import types
 from looplift.runtime.interpreter.values import Array
 

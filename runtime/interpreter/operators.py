@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
+from onnx import shape_inference
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
-from onnx import shape_inference
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
@@ -105,13 +106,13 @@ def _infer(
     """Output types by the schema's own inference, from element types alone; empty where it needs more."""
     known = {n: onnx.TypeProto() for n in proto.input if n}
     for name, kind in zip(proto.input, inputs, strict=True):
-        if name and isinstance(kind, str):
+        if name and isinstance(kind, str) and "map(" not in kind:
             known[name] = ir.serde.serialize_type(types.ir_type(kind))
         elif name:
             return {}
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
         found = shape_inference.infer_node_outputs(schema, proto, known, opset_imports=imports)
-    except shape_inference.InferenceError as error:
+    except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         raise LoopliftError(" ".join(str(error).split())) from error
     return {name: types.proto_type_string(kind) for name, kind in found.items()}

@@ -235,12 +235,13 @@ class Call:
             return control_flow.OPS[self.node.op_type](self, schema)
         proto = operators.node_proto(self.node, self.attributes)
         kinds = operators.output_types(schema, proto, self.input_types(), self.frame.opsets)
-        if schema.domain == "":
-            if self._folds(proto, kinds):
-                return []
-            expression = own_ops.form(self, schema.since_version) or numpy_forms.form(self, kinds)
-            if expression is not None:
-                return self.line(expression, kinds)
+        if schema.domain == "" and self._folds(proto, kinds):
+            return []
+        expression = own_ops.form(self, schema.since_version)
+        if expression is None and schema.domain == "":
+            expression = numpy_forms.form(self, kinds)
+        if expression is not None:
+            return self.line(expression, kinds)
         implementation = None if any(subgraphs(self.node)) else reference.load(proto, self.frame.opsets)
         if implementation is None:
             definition = _definition(schema, proto, self.input_types(), self.frame.opset(schema.domain) or 1)

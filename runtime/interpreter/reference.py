@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
 from looplift.runtime.interpreter.values import Value, as_value
-from onnx.reference import ReferenceEvaluator
 
 
 def load(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> Any | None:
@@ -19,6 +20,7 @@ def load(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> Any | None:
     Raises:
         LoopliftError: the op's attributes are wrong.
     """
+    proto = _SPELLED_ANEW.get(proto.op_type, lambda same: same)(proto)
     loader = ReferenceEvaluator(_SHELL)
     loader.opsets_ = dict(opsets)
     log_nothing = {"log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": {}}
@@ -34,6 +36,15 @@ def load(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> Any | None:
         raise LoopliftError(f"onnx can't set up the op: {error}") from error
 
 
+def _as_scatter_elements(scatter: onnx.NodeProto) -> onnx.NodeProto:
+    """Scatter, which ScatterElements replaced under another name."""
+    renamed = onnx.NodeProto()
+    renamed.CopyFrom(scatter)
+    renamed.op_type = "ScatterElements"
+    return renamed
+
+
+_SPELLED_ANEW = {"Scatter": _as_scatter_elements}
 _SHELL = onnx.helper.make_model(onnx.helper.make_graph([], "shell", [], []))
 
 
@@ -45,12 +56,11 @@ class ReferenceOp:
     """
 
     def __init__(self, implementation: Any, output_types: Sequence[str | None]) -> None:
-        self._implementation = implementation
-        self._attributes = {name: getattr(implementation, name) for name in implementation.attributes_names_}
+        self._run = implementation.run
         self._dtypes = [types.dtype_of(kind) for kind in output_types]
 
     def __call__(self, *inputs: Value) -> Any:
-        found = self._implementation._run(*map(as_value, inputs), **self._attributes)
+        found = self._run(*map(as_value, inputs))
         results = tuple(_held_to(value, dtype) for value, dtype in zip(found, self._dtypes, strict=False))
         if len(results) < len(self._dtypes):
             raise LoopliftError(f"onnx's reference gives {len(results)} outputs, {len(self._dtypes)} are named")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter.loops import Progress, reporting
 from looplift.runtime.interpreter.values import Array

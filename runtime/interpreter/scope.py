@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
+
 from looplift.runtime.interpreter import operators, values
 from looplift.runtime.interpreter.source import Line
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
 from looplift.runtime.interpreter.values import Array, Value, as_value

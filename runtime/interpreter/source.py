@@ -114,7 +114,7 @@ class Source:
     def explain(self, error: BaseException) -> LoopliftError:
         """An error that an emitted line raised, with its node, the iterations of the loops around it and its inputs."""
         frames = [step for step in _steps(error.__traceback__) if step.tb_frame.f_code.co_filename == self.filename]
-        message = " ".join(str(error).split()) or type(error).__name__
+        message = _message(error)
         if not frames:
             return LoopliftError(message)
         sites = [self._sites[step.tb_lineno] for step in frames]
@@ -129,6 +129,13 @@ class Source:
         where = ", ".join([str(sites[-1]), *iterations])
         inputs = f" (inputs: {', '.join(shapes)})" if shapes and not isinstance(error, LoopliftError) else ""
         return LoopliftError(f"{where}: {message}{inputs}")
+
+
+def _message(error: BaseException) -> str:
+    """What went wrong first: onnx's implementations wrap an error in one that says less."""
+    if not isinstance(error, LoopliftError) and error.__cause__ is not None:
+        return _message(error.__cause__)
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _steps(traceback: TracebackType | None) -> Iterable[TracebackType]:

@@ -38,8 +38,14 @@ def type_string(kind: ir.TypeProtocol | None) -> str | None:
 
 
 def proto_type_string(proto: onnx.TypeProto) -> str | None:
-    """The schema string of a TypeProto; None if it says no element type."""
-    return type_string(ir.serde.deserialize_type_proto_for_type(proto)) if proto.WhichOneof("value") else None
+    """The schema string of a TypeProto; None if it says no element type, or holds maps, which onnx_ir can't."""
+    case = proto.WhichOneof("value")
+    if case is None or case == "map_type":
+        return None
+    if case in ("sequence_type", "optional_type"):
+        inner = proto_type_string(getattr(proto, case).elem_type)
+        return None if inner is None else f"{'seq' if case == 'sequence_type' else 'optional'}({inner})"
+    return type_string(ir.serde.deserialize_type_proto_for_type(proto))
 
 
 def ir_type(text: str) -> ir.TypeProtocol:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+
 from looplift.runtime.errors import LoopliftError
 
 Array = np.ndarray[Any, Any]

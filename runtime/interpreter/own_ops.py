@@ -1,4 +1,4 @@
-"""Sequence and optional ops, and Range: small functions with the standard's semantics.
+"""Sequence and optional ops, Range and Pad: small functions with the standard's semantics.
 
 A sequence is a list that no op changes; an empty optional is None, any other optional is its element.
 """
@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.interpreter import operators
 from looplift.runtime.interpreter.values import Array, Value, as_value
 
 if TYPE_CHECKING:
@@ -117,6 +119,48 @@ def _range_count(start: Array, limit: Array, delta: Array) -> int:
     return math.ceil(quotient)
 
 
+def pad(x: Array, pads: Sequence[int] | Array, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Array:
+    """Add elements before and after each axis, or take them away where `pads` is negative.
+
+    Args:
+        pads: all counts before, then all counts after, one each for `axes`, or for every axis.
+        value: what is added in mode ``constant``; by default zero, false or the empty string.
+
+    Raises:
+        LoopliftError: `pads` does not fit the axes, or takes more away than there is.
+    """
+    counts = [int(n) for n in np.ravel(pads)]
+    which = list(range(x.ndim)) if axes is None else [int(a) for a in np.ravel(axes)]
+    if len(counts) != 2 * len(which) or any(not -x.ndim <= a < x.ndim for a in which):
+        raise LoopliftError(f"pads {counts} on axes {which} do not fit rank {x.ndim}")
+    widths = [(0, 0)] * x.ndim
+    for axis, before, after in zip(which, counts[: len(which)], counts[len(which) :], strict=True):
+        widths[axis] = (before, after)
+    if any(size + min(a, 0) + min(b, 0) < 0 for size, (a, b) in zip(x.shape, widths, strict=True)):
+        raise LoopliftError(f"pads {counts} take more away than shape {list(x.shape)} has")
+    kept = x[tuple(slice(max(-a, 0), size - max(-b, 0)) for size, (a, b) in zip(x.shape, widths, strict=True))]
+    added = [(max(a, 0), max(b, 0)) for a, b in widths]
+    if mode != "constant":
+        return np.pad(kept, added, mode=mode)  # type: ignore[call-overload, no-any-return]
+    filled = np.full([size + a + b for size, (a, b) in zip(kept.shape, added, strict=True)], _fill(x, value), x.dtype)
+    filled[tuple(slice(a, a + size) for size, (a, _) in zip(kept.shape, added, strict=True))] = kept
+    return filled
+
+
+def _fill(x: Array, value: Any) -> Any:
+    if value is None:
+        return "" if x.dtype == object else np.zeros((), x.dtype)
+    return np.reshape(value, ()) if isinstance(value, np.ndarray | np.generic) else np.asarray(value, x.dtype)
+
+
+def zip_map(scores: Array, labels: Sequence[Any]) -> list[dict[Any, Any]]:
+    """A dictionary from label to score for each row."""
+    rows = np.atleast_2d(scores)
+    if rows.shape[1] != len(labels):
+        raise LoopliftError(f"{rows.shape[1]} scores a row for {len(labels)} labels")
+    return [dict(zip(labels, row, strict=True)) for row in rows]
+
+
 _PLAIN: Mapping[str, Callable[..., Any]] = {
     "SequenceConstruct": sequence_construct,
     "SequenceInsert": sequence_insert,
@@ -130,7 +174,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 
 
 def form(call: Call, version: int) -> str | None:
-    """The expression of a sequence or optional op, or of Range; None for another op.
+    """The expression of an op of this module; None for another op.
 
     Raises:
         LoopliftError: a required attribute is missing.
@@ -138,6 +182,14 @@ def form(call: Call, version: int) -> str | None:
     name = call.node.op_type
     attributes = {key: attr.value for key, attr in call.attributes.items()}
     arguments = ", ".join(call.arguments())
+    if call.node.domain == "ai.onnx.ml":
+        if name != "ZipMap":
+            return None
+        call.program.source.use(zip_map)
+        labels = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s") or ()
+        return f"zip_map({arguments}, {list(labels)!r})"
+    if operators.standard_domain(call.node.domain):
+        return None
     if name == "SequenceEmpty":
         return "[]"
     if name in _PLAIN:
@@ -152,6 +204,10 @@ def form(call: Call, version: int) -> str | None:
         call.program.source.use(split_to_sequence)
         axis, keepdims = attributes.get("axis", 0), attributes.get("keepdims", 1)
         return f"split_to_sequence({arguments}, axis={axis}, keepdims={keepdims})"
+    if name == "Pad":
+        call.program.source.use(pad)
+        given = [f"{key}={attributes[key]!r}" for key in ("pads", "value", "mode") if key in attributes]
+        return f"pad({', '.join([arguments, *given])})"
     if name == "Range":
         call.program.source.use(range_)
         half = call.inputs[0].type in ("tensor(float16)", "tensor(bfloat16)")
