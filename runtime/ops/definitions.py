@@ -1,22 +1,99 @@
-"""What the op definitions of this domain share. They are ONNX text; every name they make starts with ``looplift_``."""
+"""What the op definitions of this domain share. They are ONNX text; every name they make starts with ``looplift_``.
+
+The text serves every opset from 8 on: constants are floats that are cast, since Constant made nothing else before 9.
+"""
 
 from __future__ import annotations
 
+import functools
+
+import onnx
+import onnx.parser
+
+from looplift.runtime.ops import DOMAIN
+
+EXACT = "<exact>"
+"""Stands for the attribute that makes a 0 in the shape of a Reshape mean 0: opset 14 has it."""
+
+EMITTED = """
+            looplift_emitted = If (looplift_emit_previous_is_set) <
+                then_branch = looplift_before () => (looplift_state_before) {
+                    looplift_state_before = Identity (looplift_previous)
+                },
+                else_branch = looplift_after () => (looplift_state_after) {
+                    looplift_state_after = Identity (looplift_updated)
+                }
+            >"""
+"""In a Loop body: the state that is stacked, of ``looplift_previous`` and ``looplift_updated``."""
+
+STACKED = f"""
+        looplift_first_axis_float = Constant <value = float[1] {{0}}> ()
+        looplift_rows_shape = Shape (looplift_rows)
+        looplift_first_axis = Cast <to = 7> (looplift_first_axis_float)
+        looplift_count = Gather <axis = 0> (looplift_rows_shape, looplift_first_axis)
+        looplift_stacked_shape = Concat <axis = 0> (looplift_count, looplift_row_shape)
+        scan_output = Reshape {EXACT} (looplift_rows, looplift_stacked_shape)"""
+"""``scan_output`` from ``looplift_rows`` and ``looplift_row_shape``: engines may lose the shape of no rows."""
+
+CONSTANTS = """
+        looplift_zero_float = Constant <value = float {0}> ()
+        looplift_zero = Cast <to = 7> (looplift_zero_float)
+        looplift_one_float = Constant <value = float {1}> ()
+        looplift_one = Cast <to = 7> (looplift_one_float)
+        looplift_true = Cast <to = 9> (looplift_one_float)"""
+"""The int64 scalars ``looplift_zero`` and ``looplift_one``, and ``looplift_true``."""
+
+CLOCK = """
+        looplift_direction = Sub (looplift_one, looplift_reverse)
+        looplift_stride = Sub (looplift_direction, looplift_reverse)
+        looplift_last_time = Sub (looplift_time, looplift_one)
+        looplift_first_time = Mul (looplift_reverse, looplift_last_time)"""
+"""From ``looplift_time``, the length of the series: the time of the first iteration, and by what it moves on."""
+
+TICK = """
+            looplift_still = Identity (looplift_cond)
+            looplift_elapsed = Mul (looplift_iteration, looplift_stride)
+            looplift_now = Add (looplift_first_time, looplift_elapsed)"""
+"""In a Loop body: ``looplift_now``, the time of the iteration."""
+
 
 def read_flag(name: str, opset: int) -> str:
-    """Nodes that make ``looplift_<name>``, a bool, of the int attribute ``name`` (0 or 1) of the function around them.
+    """Nodes that make ``looplift_<name>`` (int64) and ``looplift_<name>_is_set`` (bool) of an int attribute, 0 or 1.
 
     From opset 12 a Constant takes an int. Before, an attribute can only steer an op: gathering row 0 of the table
-    [[0, 0], [1, 0]] finds no 1, gathering column 0 finds it. Constants of those opsets are best kept floats.
+    [[0, 0], [1, 0]] finds no 1, gathering column 0 finds it.
     """
+    is_set = f"""
+        looplift_{name}_is_set = Cast <to = 9> (looplift_{name})"""
     if opset >= 12:
         return f"""
-            looplift_{name}_int = Constant <value_int: int = @{name}> ()
-            looplift_{name} = Cast <to = 9> (looplift_{name}_int)"""
+        looplift_{name} = Constant <value_int: int = @{name}> (){is_set}"""
     return f"""
-            looplift_{name}_table = Constant <value = float[2, 2] {{0, 0, 1, 0}}> ()
-            looplift_{name}_zero = Constant <value = float {{0}}> ()
-            looplift_{name}_index = Cast <to = 7> (looplift_{name}_zero)
-            looplift_{name}_line = Gather <axis: int = @{name}> (looplift_{name}_table, looplift_{name}_index)
-            looplift_{name}_float = ReduceMax <keepdims = 0> (looplift_{name}_line)
-            looplift_{name} = Cast <to = 9> (looplift_{name}_float)"""
+        looplift_{name}_table = Constant <value = float[2, 2] {{0, 0, 1, 0}}> ()
+        looplift_{name}_zero = Constant <value = float {{0}}> ()
+        looplift_{name}_index = Cast <to = 7> (looplift_{name}_zero)
+        looplift_{name}_line = Gather <axis: int = @{name}> (looplift_{name}_table, looplift_{name}_index)
+        looplift_{name}_float = ReduceMax <keepdims = 0> (looplift_{name}_line)
+        looplift_{name} = Cast <to = 7> (looplift_{name}_float){is_set}"""
+
+
+def define(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onnx.FunctionProto:
+    """The function of this domain with ``signature`` and ``body`` (ONNX text), for a model of ``opset``; a new copy.
+
+    Args:
+        signature: op type, attributes, inputs and outputs.
+        flags: the int attributes that the body reads, see ``read_flag``.
+        body: its nodes.
+        opset: version of the standard ops, 8 or later.
+    """
+    copy = onnx.FunctionProto()
+    copy.CopyFrom(_parse(signature, flags, body, opset))
+    return copy
+
+
+@functools.cache
+def _parse(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onnx.FunctionProto:
+    header = f'<domain: "{DOMAIN}", opset_import: ["": {opset}]>'
+    nodes = "".join(read_flag(flag, opset) for flag in flags) + body
+    nodes = nodes.replace(EXACT, "<allowzero = 1>" if opset >= 14 else "")
+    return onnx.parser.parse_function(f"{header} {signature} {{ {nodes} }}")

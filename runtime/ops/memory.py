@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
 

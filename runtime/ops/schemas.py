@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import onnx
-from looplift.runtime.ops import DOMAIN, VERSION, Array
-from looplift.runtime.ops.element_types import ONNX_NUMBERS
 from onnx import TypeProto
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceContext
+
+from looplift.runtime.ops import DOMAIN, VERSION, Array
+from looplift.runtime.ops.element_types import ONNX_NUMBERS
 
 Dim = int | str | None
 """A dimension: its size, its symbol, or unknown."""
@@ -17,6 +18,17 @@ Shape = tuple[Dim, ...] | None
 """A shape; None where even the rank is unknown."""
 
 OPTIONAL = OpSchema.FormalParameterOption.Optional
+
+OUTPUTS = [
+    OpSchema.FormalParameter("v_final", "T", "The state after the last step.", param_option=OPTIONAL),
+    OpSchema.FormalParameter(
+        "scan_output", "T", "One state per step, stacked on a new first axis.", param_option=OPTIONAL
+    ),
+]
+"""The outputs of every recurrence; either may be unused."""
+
+STACKED = ("emit_previous", "0 stacks the state after each step, 1 the state before it.")
+REVERSE = ("reverse", "1 walks time backwards; the rows of scan_output stay at their time.")
 
 
 def register(

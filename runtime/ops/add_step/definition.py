@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-
 import onnx
-import onnx.parser
-from looplift.runtime.ops import DOMAIN
-from looplift.runtime.ops.definitions import read_flag
+
+from looplift.runtime.ops.definitions import EMITTED, STACKED, define
+
+SIGNATURE = "AddStep <emit_previous: int = 0> (M, cond, v_initial, step) => (v_final, scan_output)"
 
 # The state has no declared type, since any type and shape may come, and the first iteration may broadcast it. The
 # iteration and cond inputs have one, since ONNX Runtime wants their rank.
-TEXT = """
-    <domain: "{domain}", opset_import: ["": {opset}]>
-    AddStep <emit_previous: int = 0> (M, cond, v_initial, step) => (v_final, scan_output) {{
-        {flag}
-        v_final, scan_output = Loop (M, cond, v_initial) <body = looplift_body (
+LOOP = f"""
+        v_final, looplift_rows = Loop (M, cond, v_initial) <body = looplift_body (
             int64 looplift_iteration, bool looplift_cond, looplift_previous
         ) => (bool looplift_still, looplift_updated, looplift_emitted) {{
             looplift_still = Identity (looplift_cond)
-            looplift_updated = Add (looplift_previous, step)
-            looplift_emitted = If (looplift_emit_previous) <
-                then_branch = looplift_before () => (looplift_state_before) {{
-                    looplift_state_before = Identity (looplift_previous)
-                }},
-                else_branch = looplift_after () => (looplift_state_after) {{
-                    looplift_state_after = Identity (looplift_updated)
-                }}
-            >
-        }}>
-    }}
-"""
+            looplift_updated = Add (looplift_previous, step){EMITTED}
+        }}>"""
 
+SHAPED = f"""
+        looplift_row_shape = If (looplift_emit_previous_is_set) <
+            then_branch = looplift_as_before () => (looplift_shape_before) {{
+                looplift_shape_before = Shape (v_initial)
+            }},
+            else_branch = looplift_as_after () => (looplift_shape_after) {{
+                looplift_first_updated = Add (v_initial, step)
+                looplift_shape_after = Shape (looplift_first_updated)
+            }}
+        >{STACKED}"""
 
-@functools.cache
-def _parsed(opset: int) -> onnx.FunctionProto:
-    return onnx.parser.parse_function(TEXT.format(domain=DOMAIN, opset=opset, flag=read_flag("emit_previous", opset)))
+UNSHAPED = """
+        scan_output = Identity (looplift_rows)"""
 
 
 def definition(opset: int) -> onnx.FunctionProto:
-    """The function that defines AddStep in a model of ``opset`` (8 or later), a new copy."""
-    function = onnx.FunctionProto()
-    function.CopyFrom(_parsed(opset))
-    return function
+    """The function that defines AddStep in a model of ``opset``, 8 or later.
+
+    Before opset 11 both branches of an If have the same shape, so there the scan output of zero iterations has the
+    shape that the engine gives it.
+    """
+    return define(SIGNATURE, ("emit_previous",), LOOP + (SHAPED if opset >= 11 else UNSHAPED), opset)

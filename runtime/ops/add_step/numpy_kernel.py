@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.add_step.segments import Trajectory, final_state
@@ -87,7 +88,7 @@ def _no_rows(initial: Array, step: Array, emit_previous: bool) -> Array:
 def _row_before_growth(initial: Array, shape: tuple[int, ...], count: int) -> Array:
     """The previous states of a state that the first iteration broadcasts to ``shape``: only one row can be stacked."""
     if count == 1:
-        return np.expand_dims(initial, 0).copy()
+        return np.array(initial, ndmin=initial.ndim + 1)
     raise LoopliftError(
         f"AddStep: the state grows from {list(initial.shape)} to {list(shape)} in the first iteration, so its previous "
         "states can't be stacked: expand v_initial before the loop"
@@ -107,7 +108,7 @@ def _final(rows: Array | None, state: Array, step: Array, count: int, emit_previ
     """State ``count``, [columns], from the last row where there are rows."""
     if rows is not None:
         last: Array = rows[-1]
-        return last + step if emit_previous else last.copy()
+        return np.add(last, step) if emit_previous else last.copy()
     if count > FEW_STEPS:
         return final_state(state, step, count)
     for _ in range(count):

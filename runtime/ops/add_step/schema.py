@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from onnx.defs import OpSchema
+from onnx.shape_inference import InferenceContext
+
 from looplift.runtime.ops.schemas import (
     OPTIONAL,
+    OUTPUTS,
+    STACKED,
     Dim,
     Shape,
     broadcast,
@@ -13,8 +18,6 @@ from looplift.runtime.ops.schemas import (
     register,
     set_output,
 )
-from onnx.defs import OpSchema
-from onnx.shape_inference import InferenceContext
 
 DOC = """
 Repeats `v = v + step` M times, starting from `v_initial`; every addition rounds, so this is not `v_initial + M * step`.
@@ -62,10 +65,7 @@ SCHEMA = register(
         _Parameter("v_initial", "T", "The state before the first iteration, of any shape."),
         _Parameter("step", "T", "What every iteration adds; it broadcasts with the state."),
     ],
-    outputs=[
-        _Parameter("v_final", "T", "The state after the last iteration.", param_option=OPTIONAL),
-        _Parameter("scan_output", "T", "One state per iteration, stacked on a new first axis.", param_option=OPTIONAL),
-    ],
-    flags=[("emit_previous", "0 stacks the state after each step, 1 the state before it.")],
+    outputs=OUTPUTS,
+    flags=[STACKED],
     infer=_infer,
 )

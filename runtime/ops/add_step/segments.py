@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.element_types import PRECISION
 

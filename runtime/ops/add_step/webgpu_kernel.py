@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
 from looplift.runtime.webgpu.launch import run_package
 from looplift.runtime.webgpu.package import package_of
