@@ -116,15 +116,14 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
 
 
 def _optimize(options: argparse.Namespace) -> int:
-    out = console.output()
     _require_folder(options.output)
     with console.working(f"reading {options.model}"):
         source = interop.read(options.model)
     with console.working(f"lifting the loops of {options.model}"):
         result, report = lift(source, target=options.target, exact=not options.no_exact)
-    out.print(console.report_table(report))
+    console.show(console.report_table(report))
     if result is not None:
-        out.print(console.ops_table(interop.to_ir(source), result))
+        console.show(console.ops_table(interop.to_ir(source), result))
         if options.verify:
             code = _settle(_check(options, options.model, result), options)
             if code != EQUAL:
@@ -133,7 +132,7 @@ def _optimize(options: argparse.Namespace) -> int:
     _write(source, result, options.output)
     if options.json:
         storage.write_bytes(report.to_json().encode(), options.json)
-    out.print(f"wrote {options.output}")
+    console.say(f"wrote {options.output}")
     return EQUAL
 
 
@@ -187,12 +186,11 @@ def _check(options: argparse.Namespace, original: interop.ModelLike, model: inte
 
 def _settle(check: Check, options: argparse.Namespace) -> int:
     """Prints the check, saves its counterexample, and gives the exit code."""
-    out = console.output()
-    out.print(console.check_table(check))
+    console.show(console.check_table(check))
     if check.counterexample is not None:
-        out.print(f"first difference: {check.counterexample}", markup=False)
+        console.say(f"first difference: {check.counterexample}")
         check.counterexample.save(options.counterexample)
-        out.print(f"its inputs are in {options.counterexample}; try them with --inputs", markup=False)
+        console.say(f"its inputs are in {options.counterexample}; try them with --inputs")
         return DIFFERENT
     if not check:
         console.complain("the original failed on all inputs, so nothing was compared: give --inputs that it accepts")
@@ -201,7 +199,6 @@ def _settle(check: Check, options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    out = console.output()
     with console.working(f"running {options.model}") as say:
         session = Session(options.model, options.device, progress=lambda *state: say(_loop_state(*state)))
         model = interop.to_ir(interop.read(options.model))
@@ -210,10 +207,10 @@ def _run(options: argparse.Namespace) -> int:
         outputs = session.run(None, feeds)
         seconds = time.perf_counter() - started
     named = dict(zip((value.name or "" for value in model.graph.outputs), outputs, strict=True))
-    out.print(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
+    console.show(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
     if options.output:
         feeds_file.save(options.output, named)
-        out.print(f"wrote {options.output}", markup=False)
+        console.say(f"wrote {options.output}")
     return EQUAL
 
 
@@ -232,12 +229,11 @@ def _devices(_: argparse.Namespace) -> int:
     from looplift.runtime.webgpu import describe_devices
 
     rows: Sequence[Any] = describe_devices()
-    out = console.output()
     if rows:
-        out.print(console.rows_table("WebGPU adapters", rows))
+        console.show(console.rows_table("WebGPU adapters", rows))
     else:
-        out.print("no WebGPU adapter (or the package wgpu is not installed): device 'auto' is numpy")
-    out.print("numpy is always there")
+        console.say("no WebGPU adapter (or the package wgpu is not installed): device 'auto' is numpy")
+    console.say("numpy is always there")
     return EQUAL
 
 
@@ -245,5 +241,5 @@ def _check_kernels(options: argparse.Namespace) -> int:
     from looplift.kernels import check_kernels
 
     rows = check_kernels([Path(folder) for folder in options.folder])
-    console.output().print(console.rows_table("kernel packages", rows))
+    console.show(console.rows_table("kernel packages", rows))
     return DIFFERENT if any(row.problem for row in rows) else EQUAL

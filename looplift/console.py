@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from looplift.checking.check import Check
 from looplift.legality import subgraphs_of
@@ -27,17 +28,32 @@ _PATIENCE = 2.0
 """Seconds of work before a person is told that it goes on."""
 
 
-def output() -> Console:
-    """Standard output; no colours and a fixed width unless it is a terminal."""
-    console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH, no_color=True)
+def show(*renderables: RenderableType) -> None:
+    """Prints to standard output; in a pipe without colours, in a fixed width and without trailing blanks."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(*renderables, sep="\n")
+        return
+    console = Console(highlight=False, width=_PIPE_WIDTH, no_color=True)
+    with console.capture() as captured:
+        console.print(*renderables, sep="\n")
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _table(heading: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    table = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+def say(text: str) -> None:
+    """Prints one line of text to standard output."""
+    print(text)
+
+
+def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     return table
+
+
+def _titled(heading: str, table: Table) -> RenderableType:
+    return Group(Text(heading, style="bold"), table)
 
 
 @contextlib.contextmanager
@@ -71,29 +87,29 @@ def _op_names(graph: ir.Graph) -> Iterator[str]:
             yield from _op_names(inner)
 
 
-def ops_table(before: ir.Model, after: ir.Model) -> Table:
+def ops_table(before: ir.Model, after: ir.Model) -> RenderableType:
     """Nodes of each op before and after, those that changed marked."""
     counts = count_ops(before), count_ops(after)
-    table = _table("ops", "op", "before", "after", "", numbers=("before", "after"))
+    table = _table("op", "before", "after", "", numbers=("before", "after"))
     for name in sorted({*counts[0], *counts[1]}):
         old, new = (count.get(name, 0) for count in counts)
         style = "" if old == new else "green" if new < old else "yellow"
         table.add_row(name, str(old), str(new), "" if old == new else f"{new - old:+d}", style=style)
     old, new = (sum(count.values()) for count in counts)
     table.add_row("all", str(old), str(new), "" if old == new else f"{new - old:+d}", style="bold")
-    return table
+    return _titled("nodes", table)
 
 
-def report_table(report: Report) -> Table:
+def report_table(report: Report) -> RenderableType:
     """One row per loop: what it computes, whether it is lifted, and why not."""
-    table = _table(report.summary(), "loop", "state", "recurrence", "trip count", "reason or what was done")
+    table = _table("loop", "state", "recurrence", "trip count", "reason or what was done")
     for finding in report:
         told = "; ".join(finding.actions) if finding.lifted else finding.reason
         state = "[green]lifted[/]" if finding.lifted else "[yellow]left[/]"
         table.add_row(
             _plain(title(finding)), state, _plain(finding.recurrence), _plain(finding.trip_count), _plain(told)
         )
-    return table
+    return _titled(report.summary(), table)
 
 
 def _plain(text: str) -> str:
@@ -101,14 +117,14 @@ def _plain(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def check_table(check: Check) -> Table:
+def check_table(check: Check) -> RenderableType:
     """The result of a verification."""
     state = "[green]equal, bit for bit[/]" if check else "[red]different[/]"
     if check.counterexample is None and not check.cases:
         state = "[red]nothing compared[/]"
     elif check and check.max_ulp:
         state = f"equal within {check.max_ulp} ULP"
-    table = _table("verification", "", "")
+    table = _table("", "")
     table.add_row("result", state)
     table.add_row("cases compared", str(check.cases))
     table.add_row("both models failed", str(check.failures))
@@ -117,15 +133,15 @@ def check_table(check: Check) -> Table:
         table.add_row(f"largest distance, {dtype}", f"{ulp} ULP")
     for note in check.notes:
         table.add_row("note", _plain(note))
-    return table
+    return _titled("verification", table)
 
 
-def values_table(heading: str, values: dict[str, Any]) -> Table:
+def values_table(heading: str, values: dict[str, Any]) -> RenderableType:
     """Names, types and first elements of outputs."""
-    table = _table(heading, "output", "type", "value")
+    table = _table("output", "type", "value")
     for name, value in values.items():
         table.add_row(_plain(name), _plain(_type_of(value)), _plain(_excerpt(value)))
-    return table
+    return _titled(heading, table)
 
 
 def _type_of(value: Any) -> str:
@@ -145,13 +161,13 @@ def _excerpt(value: Any) -> str:
     return " ".join(first) + (" ..." if value.size > 6 else "")
 
 
-def rows_table(heading: str, rows: Sequence[Any]) -> Table:
+def rows_table(heading: str, rows: Sequence[Any]) -> RenderableType:
     """A table of dataclass instances of one class."""
     names = [field.name for field in dataclasses.fields(rows[0])]
-    table = _table(heading, *(name.replace("_", " ") for name in names))
+    table = _table(*(name.replace("_", " ") for name in names))
     for row in rows:
         table.add_row(*(_plain(_cell(getattr(row, name))) for name in names))
-    return table
+    return _titled(heading, table)
 
 
 def _cell(value: Any) -> str:

@@ -19,6 +19,7 @@ class Session(_RuntimeSession):
         model: interop.ModelLike,
         device: str = "auto",
         *,
+        definitions: bool = False,
         max_iterations: int | None = None,
         progress: Callable[[str, int, int | None], None] | None = None,
     ) -> None:
@@ -27,11 +28,13 @@ class Session(_RuntimeSession):
         Args:
             model: a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an ``onnx_graphsurgeon.Graph``.
             device: ``"auto"`` (WebGPU where there is a hardware adapter), ``"numpy"`` or ``"webgpu"``.
-            max_iterations: an error, not an endless run, when one loop runs for more.
+            definitions: run the ops of domain ``ai.looplift`` by their definitions, not by their kernels.
+            max_iterations: a bound for every loop; one that nothing ends runs so often, one that would run on is an
+                error.
             progress: called now and then during long loops with node name, iteration and limit (or None).
 
         Raises:
             LoopliftError: the model is not legal, has an unknown op, or the device is not there.
         """
         model_ir = interop.to_ir(interop.read(model))
-        super().__init__(model_ir, device, max_iterations=max_iterations, progress=progress)
+        super().__init__(model_ir, device, definitions=definitions, max_iterations=max_iterations, progress=progress)

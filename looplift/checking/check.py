@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from looplift import interop
@@ -20,6 +21,9 @@ from looplift.checking.compare import Tolerance, Value, compare
 from looplift.checking.engines import Engine, Interpreter, OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
 from looplift.checking.inputs import Case, Feeds, generate
 from looplift.runtime.errors import LoopliftError
+
+LONGEST_RUN = 30.0
+"""Seconds; a single run that takes longer counts as an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Check:
         max_ulp: largest distance of two elements in units in the last place, over all dtypes.
         ulps: the same for each dtype that was compared.
         counterexample: the first difference, or None.
-        engines: what ran the models.
+        engines: what gave results to compare.
         notes: what a person should know besides.
     """
 
@@ -136,7 +140,7 @@ def verify(
     _require_same_ports(*models)
     given = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
     generated = itertools.islice(generate(models[0], seed=seed), cases)
-    todo = itertools.chain((Case(f"given case {k}", dict(feeds)) for k, feeds in enumerate(given)), generated)
+    todo = itertools.chain((Case(f"given case {k}", _arrays(feeds)) for k, feeds in enumerate(given)), generated)
     outputs = [value.name or "" for value in models[0].graph.outputs]
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
@@ -151,7 +155,15 @@ def verify(
             for pair in pairs:
                 if not tally.add(pair, case, pair.original.run(case.feeds)):
                     break
-    return tally.check([pair.name for pair in pairs])
+    return tally.check()
+
+
+def _arrays(feeds: Mapping[str, Any]) -> Feeds:
+    """Numbers as arrays, which ONNX Runtime wants; sequences and absent optionals as they are."""
+    return {
+        name: value if value is None or isinstance(value, list | tuple) else np.asarray(value)
+        for name, value in feeds.items()
+    }
 
 
 def _require_same_ports(original: ir.Model, model: ir.Model) -> None:
@@ -180,9 +192,10 @@ def _pairs(
     stack: contextlib.ExitStack,
 ) -> Iterator[_Pair]:
     original, rewritten = models
-    kernels = ("interpreter with kernels", Interpreter(rewritten))
-    definitions = ("interpreter with definitions", Interpreter(rewritten, definitions=True))
-    yield _Pair("interpreter", Interpreter(original), (kernels, definitions), strict=True)
+    limit = min(seconds, LONGEST_RUN)
+    kernels = ("interpreter with kernels", Interpreter(rewritten, seconds=limit))
+    definitions = ("interpreter with definitions", Interpreter(rewritten, seconds=limit, definitions=True))
+    yield _Pair("interpreter", Interpreter(original, seconds=limit), (kernels, definitions), strict=True)
     if onnxruntime is None:
         onnxruntime = has_onnxruntime()
     if onnxruntime and not has_onnxruntime():
@@ -200,19 +213,23 @@ def _onnxruntime_pair(
     tally: _Tally,
     stack: contextlib.ExitStack,
 ) -> Iterator[_Pair]:
-    engines: list[Engine] = []
+    engines: list[OnnxRuntime] = []
     for source, model in zip(sources, models, strict=True):
-        try:
-            engine = OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=min(seconds, 30.0))
-        except LoopliftError as error:
-            if not engines:
-                tally.note(f"not run in ONNX Runtime, which refuses the original: {error}")
-                return
-            tally.differ(Counterexample("loading", {}, "ONNX Runtime", "", None, None, str(error)))
-            return
-        stack.callback(engine.close)
-        engines.append(engine)
-    yield _Pair("ONNX Runtime", engines[0], (("ONNX Runtime", engines[1]),), strict=False)
+        engines.append(OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=min(seconds, LONGEST_RUN)))
+        stack.callback(engines[-1].close)
+    original, rewritten = engines
+    try:
+        original.wait_until_loaded()
+    except LoopliftError as error:
+        tally.note(f"not run in ONNX Runtime: {error}")
+        return
+    try:
+        rewritten.wait_until_loaded()
+    except LoopliftError as error:
+        message = f"the original loads, the rewritten model does not: {error}"
+        tally.differ(Counterexample("loading", {}, "ONNX Runtime", "", None, None, message))
+        return
+    yield _Pair("ONNX Runtime", original, (("ONNX Runtime", rewritten),), strict=False)
 
 
 class _Tally:
@@ -222,6 +239,7 @@ class _Tally:
         self._outputs = outputs
         self._ulp = ulp
         self._compared: set[str] = set()
+        self._engines: dict[str, None] = {}  # an ordered set
         self._failed: set[str] = set()
         self._skipped: set[str] = set()
         self._ulps: dict[str, int] = {}
@@ -238,10 +256,13 @@ class _Tally:
 
     def add(self, pair: _Pair, case: Case, expected: Outcome) -> bool:
         """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""
+        if expected.failed and case.label in self._compared:
+            self.note(f"{pair.name} fails on the original where the interpreter does not", expected.error)
+            return False
         for name, engine in pair.rewritten:
             got = engine.run(case.feeds)
             if expected.outputs is None:
-                self._add_failure(case, name, expected, got)
+                self._add_failure(case, expected, got)
             elif got.outputs is None:
                 message = f"the original gives a result, the rewritten model fails: {got.error}"
                 self.differ(Counterexample(case.label, case.feeds, name, "", None, None, message))
@@ -249,10 +270,8 @@ class _Tally:
                 self._compare(pair, case, name, expected.outputs, got.outputs)
         return not expected.failed
 
-    def _add_failure(self, case: Case, engine: str, expected: Outcome, got: Outcome) -> None:
-        if case.label in self._compared:
-            self.note(f"{engine} fails on the original where the interpreter does not", expected.error)
-        elif got.failed:
+    def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
+        if got.failed:
             self._failed.add(case.label)
         else:
             self._skipped.add(case.label)
@@ -260,6 +279,7 @@ class _Tally:
 
     def _compare(self, pair: _Pair, case: Case, engine: str, expected: list[Value], got: list[Value]) -> None:
         self._compared.add(case.label)
+        self._engines[pair.name] = None
         for name, one, other in zip(self._outputs, expected, got, strict=True):
             result = compare(one, other, Tolerance(self._ulp, shape_of_empty=pair.strict))
             if result.dtype:
@@ -267,7 +287,7 @@ class _Tally:
             if not result.equal:
                 self.differ(Counterexample(case.label, case.feeds, engine, name, one, other, result.message))
 
-    def check(self, engines: Sequence[str]) -> Check:
+    def check(self) -> Check:
         """The result."""
         return Check(
             cases=len(self._compared),
@@ -275,7 +295,7 @@ class _Tally:
             skipped=len(self._skipped),
             ulps=dict(self._ulps),
             counterexample=self._counterexample,
-            engines=tuple(engines),
+            engines=tuple(self._engines),
             notes=tuple(_note(text, details) for text, details in self._notes.items()),
         )
 

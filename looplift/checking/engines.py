@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import pickle
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,10 @@ from looplift.runtime.errors import LoopliftError
 
 MAX_ITERATIONS = 100_000
 """Of one loop, during a check: a loop that runs for longer counts as an error."""
+
+
+LONGEST_LOAD = 60.0
+"""Seconds that ONNX Runtime may take to load a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,37 +57,59 @@ class Engine(Protocol):
         ...
 
 
-class Interpreter:
-    """Our runtime on the host; ``definitions``: our ops by their definition instead of their kernel."""
+class _OutOfTimeError(BaseException):
+    """Ends a run from within; not an Exception, so that no handler takes it for a fault of the model."""
 
-    def __init__(self, model: ir.Model, *, definitions: bool = False) -> None:
-        self._session = Session(model, "numpy", max_iterations=MAX_ITERATIONS, definitions=definitions)
+
+class Interpreter:
+    """Our runtime on the host.
+
+    Args:
+        model: what to run.
+        seconds: a loop that is still running after this time is an error.
+        definitions: run our ops by their definitions instead of their kernels.
+    """
+
+    def __init__(self, model: ir.Model, *, seconds: float, definitions: bool = False) -> None:
+        self._seconds = seconds
+        self._deadline = 0.0
+        self._session = Session(
+            model, "numpy", definitions=definitions, max_iterations=MAX_ITERATIONS, progress=self._watch
+        )
+
+    def _watch(self, _node: str, _iteration: int, _limit: int | None) -> None:
+        if time.monotonic() > self._deadline:
+            raise _OutOfTimeError
 
     def run(self, feeds: Feeds) -> Outcome:
         """See `Engine`."""
+        self._deadline = time.monotonic() + self._seconds
         try:
             return Outcome(self._session.run(None, feeds))
         except LoopliftError as error:
             return Outcome(None, str(error))
+        except _OutOfTimeError:
+            return Outcome(None, f"no answer in {self._seconds:.0f} s")
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+_ENDED = "ONNX Runtime brought its process down"
 
 
 class OnnxRuntime:
     """ONNX Runtime, CPU provider, default optimizations."""
 
     def __init__(self, model: Path, *, seconds: float) -> None:
-        """Starts the process and loads the model.
+        """Starts the process, which begins to load the model; see `wait_until_loaded`.
 
         Args:
             model: the file.
             seconds: longest wait for one answer.
-
-        Raises:
-            LoopliftError: ONNX Runtime does not take the model.
         """
         self._seconds = seconds
+        self._ended = ""
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("ort_worker.py"))],
             stdin=subprocess.PIPE,
@@ -90,7 +118,15 @@ class OnnxRuntime:
         )
         self._answers: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        problem = self._ask(str(model), max(seconds, 60.0))
+        self._send(str(model))
+
+    def wait_until_loaded(self) -> None:
+        """Returns once the model can be run.
+
+        Raises:
+            LoopliftError: ONNX Runtime does not take the model.
+        """
+        problem = self._receive(max(self._seconds, LONGEST_LOAD))
         if problem is not None:
             self.close()
             raise LoopliftError(f"ONNX Runtime does not load the model: {_one_line(problem)}")
@@ -101,24 +137,34 @@ class OnnxRuntime:
             try:
                 self._answers.put(pickle.load(self._process.stdout))
             except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-                self._answers.put("the process ended")
+                self._answers.put(_ENDED)
                 return
 
-    def _ask(self, request: Any, seconds: float) -> Any:
+    def _send(self, request: Any) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the reading side notices that the process ended
             pickle.dump(request, self._process.stdin)
             self._process.stdin.flush()
-            return self._answers.get(timeout=seconds)
-        except (BrokenPipeError, OSError, ValueError):
-            return "the process ended"
+
+    def _receive(self, seconds: float) -> Any:
+        if self._ended:
+            return self._ended
+        try:
+            answer = self._answers.get(timeout=seconds)
         except queue.Empty:
+            answer = None
+            self._ended = f"no answer in {seconds:.0f} s"
+        if self._ended or answer is _ENDED:
+            self._ended = self._ended or _ENDED
             self.close()
-            return f"no answer in {seconds:.0f} s"
+            return self._ended
+        return answer
 
     def run(self, feeds: Feeds) -> Outcome:
         """See `Engine`. After a crash, or a run that took too long, every further run is an error."""
-        answer = self._ask(feeds, self._seconds)
+        if not self._ended:
+            self._send(feeds)
+        answer = self._receive(self._seconds)
         return Outcome(None, _one_line(answer)) if isinstance(answer, str) else Outcome(answer)
 
     def close(self) -> None:

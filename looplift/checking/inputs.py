@@ -156,7 +156,7 @@ def _trip_values(shape: tuple[int, ...], dtype: ir.DataType, plan: _Plan, rng: n
     if not (is_float(kind) or kind.kind in "iu"):
         return _values(shape, dtype, plan.kind, rng)
     numbers = np.full(shape, plan.count if plan.uniform else rng.choice(choices))
-    return _fitting(numbers, kind)
+    return np.asarray(_fitting(numbers, kind))
 
 
 def _fitting(numbers: Array, kind: np.dtype[Any]) -> Array:
@@ -173,7 +173,7 @@ def _numpy(dtype: ir.DataType) -> np.dtype[Any]:
 
 def _values(shape: tuple[int, ...], dtype: ir.DataType, kind: str, rng: np.random.Generator) -> Array:
     if dtype == ir.DataType.STRING:
-        return rng.choice(np.array(["", "a", "loop", "lift", "\u00e9"], dtype=object), size=shape)
+        return np.asarray(rng.choice(np.array(["", "a", "loop", "lift", "\u00e9"], dtype=object), size=shape), object)
     array = _numpy(dtype)
     if array == np.bool_:
         share = {"small": 0.0, "ties": 1.0}.get(kind, 0.5)
@@ -191,11 +191,11 @@ def _floats(shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, rng: np.ran
         if kind == "bits":
             return _random_bits(shape, dtype, rng)
         if kind == "special":
-            return rng.choice(special_floats(dtype), size=shape)
+            return np.asarray(rng.choice(special_floats(dtype), size=shape))
         if kind == "ties":
-            return rng.choice(tie_floats(dtype), size=shape)
+            return np.asarray(rng.choice(tie_floats(dtype), size=shape))
         spread = 3.0 if kind == "plain" else 0.1
-        return np.asarray(rng.normal(0.0, spread, shape)).astype(dtype)
+        return np.asarray(np.asarray(rng.normal(0.0, spread, shape)).astype(dtype))
 
 
 def special_floats(dtype: np.dtype[Any]) -> Array:

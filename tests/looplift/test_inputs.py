@@ -92,10 +92,13 @@ def test_integers_reach_both_ends(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bool", "string", "float16", "bfloat16", "double", "complex64", "float8e4m3fn"])
 def test_makes_other_types(kind: str) -> None:
-    text = f"g ({kind}[16] x, seq({kind}[2]) s, optional({kind}[2]) o) => ({kind}[16] y) {{ y = Identity(x) }}"
+    text = (
+        f"g ({kind}[16] x, {kind} z, seq({kind}[2]) s, optional({kind}[2]) o) => ({kind}[16] y) {{ y = Identity(x) }}"
+    )
     feeds = cases(text, 40)
     dtype = np.dtype(ir.DataType[kind.upper()].numpy())
     assert all(each["x"].dtype == dtype and each["x"].shape == (16,) for each in feeds)
+    assert all(isinstance(each["z"], np.ndarray) and each["z"].shape == () for each in feeds)
     assert {0, 2} <= {len(each["s"]) for each in feeds}
     assert {each["o"] is None for each in feeds} == {True, False}
 

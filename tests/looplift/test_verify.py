@@ -1,0 +1,171 @@
+"""`verify` finds what differs, and only that."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import looplift
+from looplift.checking.check import verify
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
+
+ADD_LOOP = """g (int64 n, float[D] x, float[D] s) => (float[D] y, float[N, D] ys) {
+  y, ys = Loop <body = b (int64 i, bool c, float[D] v) => (bool co, float[D] w, float[D] e) {
+    co = Identity(c) w = Add(v, s) %s
+  }> (n, , x) }"""
+
+ADD = onnx.parser.parse_model(HEAD + ADD_LOOP % "e = Identity(w)")
+ADD_PREVIOUS = onnx.parser.parse_model(HEAD + ADD_LOOP % "e = Identity(v)")
+
+# The same as ADD, as a neighbour might write it: by multiplication, which rounds differently.
+MULTIPLIED = onnx.parser.parse_model(
+    HEAD
+    + """g (int64 n, float[D] x, float[D] s) => (float[D] y, float[N, D] ys) {
+  y0, ys = Loop <body = b (int64 i, bool c, float[D] v) => (bool co, float[D] w, float[D] e) {
+    co = Identity(c) w = Add(v, s) e = Identity(w) }> (n, , x)
+  zero = Constant <value_int = 0> () m = Max(n, zero) k = Cast <to = 1> (m) p = Mul(k, s) y = Add(x, p) }"""
+)
+
+
+def test_a_model_equals_itself() -> None:
+    check = verify(ADD, ADD, cases=20)
+    assert check
+    assert check.cases == 20
+    assert check.max_ulp == 0
+    assert check.counterexample is None
+    assert check.ulps == {"float32": 0}
+    assert check.engines == ("interpreter", "ONNX Runtime")
+    assert check.notes == ()
+    assert "equal, bit for bit, in 20 cases (interpreter, ONNX Runtime)" in str(check)
+
+
+def test_finds_the_state_before_instead_of_after() -> None:
+    check = verify(ADD, ADD_PREVIOUS, cases=20)
+    assert not check
+    assert check.counterexample is not None
+    assert check.counterexample.output == "ys"
+    assert check.max_ulp > 0
+    assert "output 'ys'" in str(check)
+
+
+def test_finds_a_rounding_difference_and_measures_it() -> None:
+    check = verify(ADD, MULTIPLIED, cases=20)
+    assert not check
+    assert check.counterexample is not None
+    assert check.counterexample.output == "y"
+
+
+def test_a_tolerance_accepts_small_distances() -> None:
+    inputs = {"n": np.array(10), "x": np.array([0.1], np.float32), "s": np.array([0.1], np.float32)}
+    check = verify(ADD, MULTIPLIED, inputs, cases=0)
+    assert not check
+    assert 0 < check.max_ulp < 10
+    accepted = verify(ADD, MULTIPLIED, inputs, cases=0, ulp=check.max_ulp)
+    assert accepted
+    assert accepted.max_ulp == check.max_ulp
+
+
+def test_a_counterexample_is_saved_and_replayed(tmp_path) -> None:
+    check = verify(ADD, ADD_PREVIOUS, cases=10)
+    check.counterexample.save(tmp_path / "c.npz")
+    feeds = dict(np.load(tmp_path / "c.npz"))
+    again = verify(ADD, ADD_PREVIOUS, feeds, cases=0)
+    assert again.counterexample.message == check.counterexample.message
+    assert looplift.Session(ADD).run(None, feeds)[1].tobytes() == check.counterexample.expected.tobytes()
+
+
+def test_works_without_onnxruntime() -> None:
+    check = verify(ADD, ADD, cases=5, onnxruntime=False)
+    assert check
+    assert check.engines == ("interpreter",)
+
+
+GATHER = """g (float[4] x, int64 k) => (float y) { y = Gather(x, k) }"""
+CLAMPED = """g (float[4] x, int64 k) => (float y) {
+  three = Constant <value_int = 3> () low = Constant <value_int = -4> ()
+  a = Min(k, three) b = Max(a, low) y = Gather(x, b) }"""
+
+
+def test_both_failing_is_agreement_and_is_counted_apart() -> None:
+    gather = onnx.parser.parse_model(HEAD + GATHER)
+    check = verify(gather, gather, {"x": np.zeros(4, np.float32), "k": np.array(9)}, cases=10)
+    assert check
+    assert check.failures >= 1
+    assert check.cases + check.failures == 11
+
+
+def test_an_error_that_goes_away_is_noted_and_one_that_comes_is_a_difference() -> None:
+    gather, clamped = (onnx.parser.parse_model(HEAD + text) for text in (GATHER, CLAMPED))
+    bad = {"x": np.zeros(4, np.float32), "k": np.array(9)}
+    good = {"x": np.zeros(4, np.float32), "k": np.array(1)}
+    check = verify(gather, clamped, [bad, good], cases=0)
+    assert check
+    assert check.skipped == 1
+    assert "the original fails where the rewritten model gives a result" in check.notes[0]
+    back = verify(clamped, gather, [bad, good], cases=0)
+    assert not back
+    assert "the rewritten model fails" in back.counterexample.message
+
+
+def test_nothing_compared_is_not_equal() -> None:
+    gather = onnx.parser.parse_model(HEAD + GATHER)
+    check = verify(gather, gather, {"x": np.zeros(4, np.float32), "k": np.array(9)}, cases=0)
+    assert not check
+    assert check.counterexample is None
+    assert "nothing compared" in str(check)
+
+
+def test_models_with_other_inputs_can_not_be_compared() -> None:
+    with pytest.raises(looplift.LoopliftError, match="different inputs"):
+        verify(ADD, onnx.parser.parse_model(HEAD + GATHER))
+
+
+def test_what_onnxruntime_refuses_after_the_rewrite_is_a_difference() -> None:
+    text = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
+    fine = onnx.parser.parse_model(HEAD + text)
+    broken = onnx.parser.parse_model(HEAD + text)
+    broken.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    check = verify(fine, broken, cases=3)
+    assert not check
+    assert "ONNX Runtime does not load the model" in verify(broken, broken, cases=3).notes[0]
+
+
+ENDLESS = """g (float t) => (float y) { y = Loop <body = b (int64 i, bool c, float v) => (bool co, float w) {
+  one = Constant <value_float = 1.0> () w = Add(v, one) co = Equal(one, one) }> (, , t) }"""
+
+
+def test_stops_at_its_time_budget_and_ends_endless_loops() -> None:
+    endless = onnx.parser.parse_model(HEAD + ENDLESS)
+    check = verify(endless, endless, cases=1000, seconds=1.5)
+    assert any("stopped after" in note for note in check.notes)
+    assert not check
+
+
+def test_the_rewritten_model_runs_by_definitions_too() -> None:
+    """A definition that differs from its kernel is found."""
+    from looplift.runtime.ops import DOMAIN, all_ops
+
+    lifted = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "ai.looplift" : 1]> '
+        "g (int64 n, float[D] x, float[D] s) => (float[D] y, float[N, D] ys) { y, ys = ai.looplift.AddStep(n, , x, s) }"
+    )
+    lifted.functions.append(all_ops()["AddStep"].definition(21))
+    assert verify(ADD, lifted, cases=25)
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(lifted)
+    for node in wrong.functions[0].node:
+        for attribute in node.attribute:
+            for inner in attribute.g.node:
+                if inner.op_type == "Add":
+                    inner.op_type = "Sub"
+    check = verify(ADD, wrong, cases=25, onnxruntime=False)
+    assert wrong.functions[0].domain == DOMAIN
+    assert not check
+    assert check.counterexample.engine == "interpreter with definitions"
+
+
+def test_progress_is_told() -> None:
+    told = []
+    verify(ADD, ADD, cases=4, onnxruntime=False, progress=lambda done, total: told.append((done, total)))
+    assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
