@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift.patterns.constants import constant
+from looplift.patterns.extents import expanded, extents, reshaped
 from looplift.patterns.values import subgraphs
 from looplift.patterns.view import LoopView, View
 
@@ -83,20 +84,26 @@ class Types:
         known = self._known.get(id(value))
         return known if known is not None else outer_type(value)
 
-    def with_body(self, view: View) -> Types:
-        """These facts and those of a loop's body."""
-        return Types({**self._known, **_body_types(view, self)})
+    def with_body(self, view: View, assumed: Mapping[int, TensorType] | None = None) -> Types:
+        """These facts and those of a loop's body, given what is `assumed` of some of its values (by identity)."""
+        return Types({**self._known, **_body_types(view, self, assumed or {})})
+
+    def one_iteration(self, view: View, assumed: Mapping[int, TensorType]) -> Types:
+        """The types in one iteration that starts as these facts say, given what is `assumed` of some values."""
+        facts = {id(value): self[value] for value in view.body.inputs}
+        _infer_graph(view.body, facts, self, view.opset, assumed)
+        return Types({**self._known, **facts})
 
     def with_value(self, value: ir.Value, fact: TensorType) -> Types:
         """These facts and one more."""
         return Types({**self._known, id(value): fact})
 
 
-def _body_types(view: View, outer: Types) -> dict[int, TensorType]:
+def _body_types(view: View, outer: Types, assumed: Mapping[int, TensorType]) -> dict[int, TensorType]:
     state = [_element(outer[carry.initial], 0 if view.batched else None) for carry in view.carries]
     while True:
         facts = _inputs(view, outer, state)
-        _infer_graph(view.body, facts, outer, view.opset)
+        _infer_graph(view.body, facts, outer, view.opset, assumed)
         merge = _widen if isinstance(view, LoopView) else _refine
         widened = [
             merge(before, facts.get(id(carry.updated)) or outer[carry.updated])
@@ -153,7 +160,9 @@ def _refine(before: TensorType, after: TensorType) -> TensorType:
     return TensorType(before.dtype, merged)
 
 
-def _infer_graph(graph: ir.Graph, facts: dict[int, TensorType], outer: Types, opset: int) -> None:
+def _infer_graph(
+    graph: ir.Graph, facts: dict[int, TensorType], outer: Types, opset: int, assumed: Mapping[int, TensorType]
+) -> None:
     """Adds the types of every node output of this graph (not of graphs nested in it)."""
     for value in graph.initializers.values():
         if id(value) not in facts:
@@ -161,8 +170,7 @@ def _infer_graph(graph: ir.Graph, facts: dict[int, TensorType], outer: Types, op
     known = Types({**outer._known, **facts})
     for node in graph:
         for output, fact in zip(node.outputs, infer_node(node, known, opset), strict=True):
-            facts[id(output)] = fact
-            known._known[id(output)] = fact
+            facts[id(output)] = known._known[id(output)] = assumed.get(id(output), fact)
 
 
 def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
@@ -187,7 +195,30 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, KeyError, ValueError):
         return nothing
-    return tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
+    facts = tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
+    return tuple(TensorType(fact.dtype, _computed_shape(node, fact, known, opset)) for fact in facts)
+
+
+def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -> tuple[Dim, ...] | None:
+    """The shape of an op that is told its result's shape by a tensor, where the graph computes that from shapes."""
+    if node.op_type not in ("ConstantOfShape", "Expand", "Reshape") or fact.dtype is None:
+        return fact.shape
+    if fact.shape is not None and None not in fact.shape:
+        return fact.shape
+
+    def shape_of(value: ir.Value) -> tuple[Dim, ...] | None:
+        return known[value].shape
+
+    target = extents(node.inputs[-1], shape_of, opset)
+    before = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    if node.op_type == "ConstantOfShape":
+        shape = target
+    elif node.op_type == "Expand":
+        shape = expanded(before, target)
+    else:
+        allow_zero = node.attributes.get("allowzero")
+        shape = reshaped(before, target, allow_zero=allow_zero is not None and allow_zero.as_int() == 1)
+    return fact.shape if shape is None else shape
 
 
 def _as_protos(
