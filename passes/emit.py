@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from looplift.patterns.types import Types, infer_node
+from looplift.patterns.types import TensorType, Types, infer_node, is_public
 
 INT64_MAX = np.iinfo(np.int64).max
 INT64_MIN = np.iinfo(np.int64).min
@@ -43,12 +43,19 @@ class Emitter:
             if fact.dtype is not None and output.type is None:
                 output.type = ir.TensorType(fact.dtype)
             if fact.shape is not None and output.shape is None:
-                output.shape = ir.Shape(fact.shape)
+                output.shape = ir.Shape([dim if is_public(dim) else None for dim in fact.shape])
         self.nodes.append(node)
         return node
 
+    def type_of(self, value: ir.Value) -> TensorType:
+        """What is known of a value that stands outside the loop, or that was written here."""
+        return self._types[value]
+
     def op(
-        self, op_type: str, inputs: Sequence[ir.Value | None], attributes: dict[str, ir.Attr | int | list[int]] | None = None
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: dict[str, ir.Attr | int | list[int]] | None = None,
     ) -> ir.Value:
         """Writes a node of the default domain with one output, and gives that."""
         return self.add(ir.node(op_type, inputs, attributes=attributes or {})).outputs[0]

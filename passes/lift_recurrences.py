@@ -9,7 +9,8 @@ Legality, each shown for the loop at hand or the loop stays:
    once (`passes.over_time`): the same operator on the same elements.
 4. What is moved out of the body can't fail where the loop runs zero times.
 5. A state whose node wants one shape keeps its shape; AddStep grows as the Loop does.
-6. The definitions of our own ops are never entered.
+6. What is left in a smaller loop reads nothing that was taken out of it.
+7. The definitions of our own ops are never entered.
 
 Preserves bits: every rounded operation stays, in its order along time. Reductions and products inside one iteration
 add over the same elements, in the engine's own order.
@@ -18,6 +19,8 @@ add over the same elements, in the engine's own order.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Union
 
 import onnx_ir as ir
 
@@ -26,18 +29,22 @@ from looplift.passes.journal import Journal
 from looplift.passes.over_time import NotOverTime, OverTime
 from looplift.passes.over_time.rules import RULES
 from looplift.passes.recurrence_nodes import MovingParts
-from looplift.passes.surgery import replace_value
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
 from looplift.passes.walk import Place, loops, node_name
 from looplift.patterns.dependence import Dependence
-from looplift.patterns.evolution import Evolution, evolution_of
+from looplift.patterns.evolution import Evolution, Invariant, Overwritten, Unknown, evolution_of
 from looplift.patterns.proof import Refusal
+from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import Trip, trip_of
 from looplift.patterns.types import Types
 from looplift.patterns.values import is_used
-from looplift.patterns.view import ScanOutput, ScanView, View, view_of
+from looplift.patterns.view import Carry, LoopView, ScanOutput, ScanView, View, view_of
 
 LIFTED_FROM = "looplift.lifted_from"
 RECURRENCE = "looplift.recurrence"
+
+Port = Union[Carry, ScanOutput]
+"""An output of the loop: a carry's final value, or a stack."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,57 +59,84 @@ class LiftRecurrences:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Lifts every loop that can be, innermost first; loops are gathered before anything is changed."""
-        changed = False
-        for node, place in loops(model):
-            outcome = self.lift(node, place, journal)
-            if isinstance(outcome, Refusal):
-                journal.refuse(node, outcome)
-            else:
-                changed = True
-        return changed
+        return any([self.lift(node, place, journal) for node, place in loops(model)])
 
-    def lift(self, node: ir.Node, place: Place, journal: Journal) -> None | Refusal:
-        """Lifts one loop whole, or says which obligation failed first."""
+    def lift(self, node: ir.Node, place: Place, journal: Journal) -> bool:
+        """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""
         view = view_of(node, place.opset)
-        if isinstance(view, Refusal):
-            return view
-        types = Types().with_body(view)
-        trip = trip_of(view, types)
-        if isinstance(trip, Refusal):
-            return trip
-        attempt = _Attempt(view, types, trip, exact=self.exact)
-        try:
-            results = attempt.results()
-        except NotOverTime as refused:
+        trip = view if isinstance(view, Refusal) else trip_of(view, Types())
+        if isinstance(view, Refusal) or isinstance(trip, Refusal):
+            assert isinstance(trip, Refusal)
+            journal.refuse(node, trip)
+            return False
+        attempt = Attempt(view, trip, exact=self.exact)
+        ports = used_ports(view)
+        stays = attempt.make(ports)
+        if not stays:
+            attempt.commit(place, journal)
+            place.graph.remove(node, safe=True)
+            return True
+        attempt.emit.discard()
+        journal.refuse(node, next(iter(stays.values())))
+        return self._lift_part(view, trip, attempt, ports, stays, place, journal)
+
+    def _lift_part(
+        self,
+        view: View,
+        trip: Trip,
+        whole: Attempt,
+        ports: Sequence[Port],
+        stays: dict[int, Refusal],
+        place: Place,
+        journal: Journal,
+    ) -> bool:
+        """Takes out the recurrences that the rest of the loop does not read, if there are any."""
+        kept = _needed(view, whole.dependence, [port for port in ports if id(port) in stays])
+        parted = [port for port in ports if id(port) not in stays and not _reads(port, kept, whole.dependence)]
+        if not any(_pays(port, view, whole) for port in parted):
+            return False
+        if isinstance(view, LoopView) and view.opset < 11 and not kept:
+            return False  # Loop-1 wants at least one carried value
+        attempt = Attempt(view, trip, exact=self.exact)
+        if attempt.make(parted):
             attempt.emit.discard()
-            return refused.refusal
-        _commit(attempt, results, place, journal)
-        return None
+            return False
+        attempt.commit(place, journal)
+        rest = [output for output in view.scan_outputs if id(output) in stays or not _in(output, parted)]
+        _shrink(view, [carry for carry in view.carries if carry.index in kept], rest)
+        return True
 
 
-class _Attempt:
-    """The nodes that would stand for one loop. Nothing in the graph changes until they are committed."""
+class Attempt:
+    """The nodes that would stand for a loop's outputs. Nothing in the graph changes until they are committed."""
 
-    def __init__(self, view: View, types: Types, trip: Trip, *, exact: bool) -> None:
-        self.view, self.types, self.trip = view, types, trip
-        dependence = Dependence(view, types)
+    def __init__(self, view: View, trip: Trip, *, exact: bool) -> None:
+        self.view, self.trip = view, trip
+        cuts, types = row_cuts(view, Types(), trip)
+        self.dependence = Dependence(view, types)
         self.evolutions: dict[int, Evolution] = {
-            carry.index: evolution_of(carry, view, types, dependence, exact=exact) for carry in view.carries
+            carry.index: evolution_of(carry, view, types, self.dependence, exact=exact) for carry in view.carries
         }
         self.emit = Emitter(view.opset, types)
         self.parts = MovingParts(view, trip, self.evolutions, self.emit)
-        self.over = OverTime(view, types, dependence, trip, self.emit, self.parts, RULES)
+        self.over = OverTime(view, types, self.dependence, trip, self.emit, self.parts, RULES, cuts)
+        self._results: list[tuple[ir.Value, ir.Value]] = []
 
-    def results(self) -> list[tuple[ir.Value, ir.Value]]:
-        """(output of the loop, value that replaces it) for every output that is used."""
-        pairs = []
-        for output in self.view.scan_outputs:
-            if output.stacked is not None and is_used(output.stacked):
-                pairs.append((output.stacked, self._scan_output(output)))
-        for carry in self.view.carries:
-            if carry.final is not None and is_used(carry.final):
-                pairs.append((carry.final, self.parts.final(carry, self.over)))
-        return pairs
+    def make(self, ports: Iterable[Port]) -> dict[int, Refusal]:
+        """Writes the nodes for these outputs; returns why some can't be, by the identity of their ports."""
+        refusals = {}
+        for port in ports:
+            try:
+                if isinstance(port, Carry):
+                    old, new = port.final, self.parts.final(port, self.over)
+                else:
+                    old, new = port.stacked, self._scan_output(port)
+            except NotOverTime as refused:
+                refusals[id(port)] = refused.refusal
+                continue
+            assert old is not None, "only outputs that are used are asked for"
+            self._results.append((old, new))
+        return refusals
 
     def _scan_output(self, output: ScanOutput) -> ir.Value:
         stack = self.over.stack(output.element)
@@ -114,18 +148,73 @@ class _Attempt:
             stack = self.emit.move_axis(stack, rank + self.over.lead - 1, 0, axis)
         return stack
 
+    def commit(self, place: Place, journal: Journal) -> None:
+        """Puts the nodes in front of the loop, moves its readers over to them and writes down what was done."""
+        loop = self.view.node
+        self.emit.insert_before(loop)
+        for old, new in self._results:
+            replace_value(old, new)
+        for carry, node in self.parts.nodes:
+            evolution = str(self.evolutions[carry.index])
+            node.name = f"{node_name(loop)}/{carry.previous.name}"
+            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{node_name(loop)}"
+            node.metadata_props[RECURRENCE] = evolution
+            journal.found(loop, f"{carry.previous.name}: {evolution}")
+        journal.did(loop, f"lifted: {self.trip.fact.fact}")
 
-def _commit(attempt: _Attempt, results: list[tuple[ir.Value, ir.Value]], place: Place, journal: Journal) -> None:
-    """Puts the new nodes in, moves the readers over, takes the loop out and writes down what was done."""
-    loop = attempt.view.node
-    attempt.emit.insert_before(loop)
-    for old, new in results:
-        replace_value(old, new)
-    for carry, node in attempt.parts.nodes:
-        evolution = str(attempt.evolutions[carry.index])
-        node.name = f"{node_name(loop)}/{carry.previous.name}"
-        node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{node_name(loop)}"
-        node.metadata_props[RECURRENCE] = evolution
-        journal.found(loop, f"{carry.previous.name}: {evolution}")
-    journal.did(loop, f"lifted: {attempt.trip.fact.fact}")
-    place.graph.remove(loop, safe=True)
+
+def used_ports(view: View) -> list[Port]:
+    """The loop's outputs that anything reads."""
+    stacks = [output for output in view.scan_outputs if output.stacked is not None and is_used(output.stacked)]
+    return [*stacks, *(carry for carry in view.carries if carry.final is not None and is_used(carry.final))]
+
+
+def _in(port: Port, ports: Iterable[Port]) -> bool:
+    return any(port is other for other in ports)
+
+
+def _element(port: Port) -> ir.Value:
+    return port.updated if isinstance(port, Carry) else port.element
+
+
+def _reads(port: Port, carries: set[int], dependence: Dependence) -> bool:
+    """Whether the output depends on one of these carries."""
+    return any(carry in carries for carry in _carries_read(port, dependence))
+
+
+def _carries_read(port: Port, dependence: Dependence) -> set[int]:
+    own = {port.index} if isinstance(port, Carry) else set()
+    return own | {
+        carry.index for carry in dependence.view.carries if dependence.reaches(carry.previous, _element(port))
+    }
+
+
+def _pays(port: Port, view: View, attempt: Attempt) -> bool:
+    """Whether taking this output out of a loop that stays gains anything: a recurrence that is more than a counter."""
+    plain = (Invariant, Overwritten, Unknown)
+    if all(isinstance(attempt.evolutions[index], plain) for index in _carries_read(port, attempt.dependence)):
+        return False
+    shape = attempt.over.types[_element(port)].shape
+    one_element = shape is not None and all(dim == 1 for dim in shape)
+    return isinstance(port, ScanOutput) or not one_element
+
+
+def _needed(view: View, dependence: Dependence, ports: Iterable[Port]) -> set[int]:
+    """Indices of the carries that these outputs depend on, and those that they depend on in turn."""
+    needed: set[int] = set()
+    work = [index for port in ports for index in _carries_read(port, dependence)]
+    while work:
+        index = work.pop()
+        if index not in needed:
+            needed.add(index)
+            work.extend(_carries_read(view.carries[index], dependence))
+    return needed
+
+
+def _shrink(view: View, carries: Sequence[Carry], scan_outputs: Sequence[ScanOutput]) -> None:
+    """The loop with only these carries and scan outputs."""
+    if isinstance(view, LoopView):
+        rebuild_loop(view, carries=carries, scan_outputs=scan_outputs, max_trip=view.max_trip, condition=view.condition)
+    else:
+        rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=scan_outputs)
+    drop_unused_nodes(view.body)

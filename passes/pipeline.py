@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
-from onnx_ir.passes.common import NameFixPass, TopologicalSortPass
+from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes.definitions import add_definitions
 from looplift.passes.describe import describe_loops
@@ -15,6 +15,7 @@ from looplift.passes.hoist_invariants import HoistInvariants
 from looplift.passes.infer_shapes import infer_shapes
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
+from looplift.passes.names import fix_names
 from looplift.passes.report import Finding
 from looplift.passes.simplify_condition import SimplifyCondition
 from looplift.passes.stack_sequences import StackSequences
@@ -86,11 +87,10 @@ def finish(model: ir.Model) -> None:
     """Removes dead nodes, names everything, adds the definitions of our ops, and checks what must hold."""
     for place in places(model):
         drop_unused_nodes(place.graph)
-    left_out = [value for place in places(model) for node in place.graph for value in node.outputs if value.name == ""]
     add_definitions(model)
-    NameFixPass()(model)
-    for value in [*left_out, *unread_outputs(model)]:
+    for value in unread_outputs(model):
         value.name = ""
+    fix_names(model)
     check(model)
 
 

@@ -138,7 +138,9 @@ class MovingParts:
         """Initial value and every updated one, stacked; their shapes must be the same for certain."""
         if carry.index not in self._overwritten:
             if not over.types[carry.initial].same_shape(over.types[carry.updated]) or self._view.batched:
-                refusal = Refusal(f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node)
+                refusal = Refusal(
+                    f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node
+                )
                 raise NotOverTime(refusal)
             with self._once(carry):
                 first = self._emit.unsqueeze(carry.initial, [0])
@@ -185,25 +187,42 @@ class MovingParts:
     def _linear(
         self, carry: Carry, evolution: LinearRecurrence, over: OverTime, rank: int | None, previous: bool
     ) -> ir.Node:
-        if evolution.factor.value is None:
-            factor = over.emit.op("Expand", [self._number(carry, over, -1), self._time_shape(over)])
+        factor, addends = evolution.factor, evolution.addends
+        invariant_a = factor.value is None or not over.varies(factor.value)
+        invariant_b = all(not over.varies(_value(term)) for term in addends)
+        if invariant_a and invariant_b and over.lead > 1:
+            raise NotOverTime(Refusal("neither factor nor addend varies over time and batch", self._view.node))
+        if factor.value is None:
+            a = self._number(carry, over, -1)
         else:
-            factor = self._signed(self._aligned(evolution.factor, over, rank), evolution.factor)
-        if evolution.addends:
-            addend = self._total([self._signed(self._aligned(t, over, rank), t) for t in evolution.addends])
+            a = self._signed(self._series(factor, over, rank, invariant_a), factor)
+        if addends:
+            b = self._total([self._signed(self._series(t, over, rank, invariant_b), t) for t in addends])
         else:
             # x + (-0.0) is x for every x, -0.0 among them; for integers the zero has no sign.
-            addend = over.emit.op("Expand", [self._number(carry, over, -0.0), self._time_shape(over)])
-        return _recurrence("LinearRecurrence", [carry.initial, factor, addend], previous=previous)
+            b = self._number(carry, over, -0.0)
+        if invariant_a and invariant_b:
+            a, invariant_a = self._over_time(a, over), False
+        node = _recurrence("LinearRecurrence", [carry.initial, a, b], previous=previous)
+        node.attributes.add(ir.AttrInt64("a_invariant", int(invariant_a)))
+        node.attributes.add(ir.AttrInt64("b_invariant", int(invariant_b)))
+        return node
 
-    def _time_shape(self, over: OverTime) -> ir.Value:
-        return over.emit.op("Reshape", [over.trip_count(), over.emit.const([1])])
+    def _series(self, term: Term, over: OverTime, rank: int | None, invariant: bool) -> ir.Value:
+        return over.outside(_value(term)) if invariant else self._aligned(term, over, rank)
+
+    def _over_time(self, value: ir.Value, over: OverTime) -> ir.Value:
+        """An invariant value repeated along a new time axis."""
+        emit = over.emit
+        count = emit.op("Reshape", [over.trip_count(), emit.const([1])])
+        shape = emit.op("Concat", [count, emit.op("Shape", [value])], {"axis": 0})
+        return emit.op("Expand", [value, shape])
 
     def _number(self, carry: Carry, over: OverTime, number: float) -> ir.Value:
         dtype = over.types[carry.initial].dtype
         if dtype is None:
             raise NotOverTime(Refusal(f"the element type of '{carry.previous.name}' is not known", self._view.node))
-        tensor = ir.tensor(np.array([number]).astype(dtype.numpy()), dtype=dtype)
+        tensor = ir.tensor(np.array(number).astype(dtype.numpy()), dtype=dtype)
         return over.emit.op("Constant", [], {"value": ir.AttrTensor("value", tensor)})
 
     def _keeps_shape(self, carry: Carry, over: OverTime) -> None:

@@ -24,6 +24,7 @@ class Dependence:
     """The sources of every value of a loop's body, by identity."""
 
     def __init__(self, view: View, types: Types) -> None:
+        self.view = view
         self._sources: dict[int, frozenset[int]] = {id(value): frozenset([id(value)]) for value in view.body.inputs}
         for node in view.body:
             found: frozenset[int] = frozenset()
@@ -66,4 +67,3 @@ def contents_read(node: ir.Node, types: Types) -> Iterator[ir.Value]:
 def _draws_anew(node: ir.Node) -> bool:
     inner = [node, *(n for graph in subgraphs(node) for n in nodes_within(graph))]
     return any(n.op_type in NONDETERMINISTIC or n.domain not in ("", "ai.onnx", "ai.looplift") for n in inner)
-

@@ -49,6 +49,14 @@ class TensorType:
 
 UNKNOWN = TensorType()
 
+PRIVATE = "#"
+"""Marks a symbol that this module made up for an extent with no name."""
+
+
+def is_public(dim: Dim) -> bool:
+    """Whether an extent may be written into a model: known, or a symbol that the model itself uses."""
+    return isinstance(dim, int) or (dim is not None and PRIVATE not in dim)
+
 
 def outer_type(value: ir.Value | None) -> TensorType:
     """What the IR says of a value outside the body under question.
@@ -57,15 +65,15 @@ def outer_type(value: ir.Value | None) -> TensorType:
     """
     if value is None:
         return UNKNOWN
-    if value.is_initializer() and not value.is_graph_input() and value.const_value is not None:
-        tensor = value.const_value
+    tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+    if tensor is not None:
         return TensorType(tensor.dtype, tuple(int(dim) for dim in tensor.shape))
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         return UNKNOWN
     shape = None
     if value.shape is not None:
         shape = tuple(
-            dim if isinstance(dim, int) else (dim.value or f"{value.name}#{id(value)}.{axis}")
+            dim if isinstance(dim, int) else (dim.value or f"{value.name}{PRIVATE}{id(value)}.{axis}")
             for axis, dim in enumerate(value.shape)
         )
     return TensorType(value.dtype, shape)
@@ -270,4 +278,4 @@ def _dim(entry: Any) -> Dim:
     return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
 
 
-__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "outer_type"]
+__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "is_public", "outer_type"]

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from looplift.passes.emit import Emitter
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.proof import Refusal
+from looplift.patterns.row_cuts import RowCut
 from looplift.patterns.totality import is_total
 from looplift.patterns.trip import Trip, surely_runs
 from looplift.patterns.types import Types
@@ -46,6 +47,7 @@ class OverTime:
     Attributes:
         view, types, dependence, trip: the loop and what is known of it.
         emit: where the new nodes go.
+        row_cuts: the body's Slices that cut one row per iteration, by their node's identity.
         lead: how many axes a stack has in front of an element's own: time, and for Scan-8 the batch.
     """
 
@@ -58,8 +60,10 @@ class OverTime:
         emit: Emitter,
         sources: Sources,
         rules: Mapping[str, Rule],
+        row_cuts: Mapping[int, RowCut],
     ) -> None:
         self.view, self.types, self.dependence, self.trip, self.emit = view, types, dependence, trip, emit
+        self.row_cuts = row_cuts
         self.lead = 2 if view.batched else 1
         self._sources, self._rules = sources, rules
         self._stacks: dict[int, ir.Value] = {}
@@ -122,7 +126,9 @@ class OverTime:
 
     def _repeat(self, value: ir.Value) -> ir.Value:
         if self.view.batched:
-            raise NotOverTime(Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node))
+            raise NotOverTime(
+                Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node)
+            )
         emit, outer = self.emit, self.outside(value)
         one = emit.op("Reshape", [self.trip_count(), emit.const([1])])
         shape = emit.op("Concat", [one, emit.op("Shape", [outer])], {"axis": 0})

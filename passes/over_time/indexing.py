@@ -10,7 +10,6 @@ from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
 from looplift.patterns.constants import constant
 from looplift.patterns.index import Index, index_of
 from looplift.patterns.proof import Refusal
-from looplift.patterns.values import is_used
 
 
 def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -66,7 +65,11 @@ def slice_(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
         return [_same_slice(over, node, data)]
     if over.varies(data):
         raise NotOverTime(Refusal("both the tensor and the bounds of Slice vary", node))
-    return [_counting_row(over, node, data)]
+    cut = over.row_cuts.get(id(node))
+    if cut is None:
+        raise NotOverTime(Refusal("Slice at varying bounds may cut more or less than one row", node))
+    # The start has shape [1], so reading at it keeps the axis.
+    return [read_rows(over, data, cut.starts, cut.axis, 1)]
 
 
 def _same_slice(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:
@@ -95,69 +98,6 @@ def _axes(over: OverTime, node: ir.Node, starts: ir.Value, axes: ir.Value | None
     if shape is None or not isinstance(shape[0], int):
         raise NotOverTime(Refusal("how many axes Slice cuts is not known", node))
     return list(range(shape[0]))
-
-
-def _counting_row(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:
-    """``data[i : i + n]`` along one axis, where it can only be one row or an error: the row, with its axis kept.
-
-    Legality: (1) one axis is cut; (2) the start counts and is never negative, the step is positive, so the first
-    row cut is row `start`; (3) either the cut is one row long for certain (the end is start + 1 and the tensor is
-    long enough), or whoever reads the cut fails unless it is one row long (Squeeze of that axis).
-    """
-    _, starts, ends, axes_in, steps = [*node.inputs, None, None][:5]
-    assert starts is not None and ends is not None
-    axes = _axes(over, node, starts, axes_in)
-    if len(axes) != 1:
-        raise NotOverTime(Refusal("Slice cuts more than one axis at bounds that vary", node))
-    rank = over.rank(data)
-    axis = axes[0] % rank
-    start, end = (index_of(value, over.view, over.types) for value in (starts, ends))
-    if start is None or not start.never_negative:
-        raise NotOverTime(Refusal("the start of Slice does not count up from zero or more", node))
-    step = constant(steps, over.view.opset) if steps is not None else None
-    if steps is not None and (step is None or int(step.reshape(-1)[0]) < 1):
-        raise NotOverTime(Refusal("the step of Slice is not a positive constant", node))
-    one_row = steps is None and end == Index(start.first + 1, start.stride) and in_range(over, data, start, axis)
-    if not one_row and not fails_unless_one_row(over, node, axis, rank):
-        raise NotOverTime(Refusal("Slice may cut past the end of the tensor, where it gives no row", node))
-    return _rows(over, data, starts, axis)
-
-
-def _rows(over: OverTime, data: ir.Value, starts: ir.Value, axis: int) -> ir.Value:
-    """The start has shape [1], so reading at it keeps the axis."""
-    rank = over.types[starts].rank
-    if rank != 1:
-        raise NotOverTime(Refusal("the start of Slice is no vector", starts.producer()))
-    return read_rows(over, data, starts, axis, 1)
-
-
-def in_range(over: OverTime, data: ir.Value, index: Index, axis: int) -> bool:
-    """Whether every iteration's index lies inside the axis, for certain."""
-    shape = over.types[data].shape
-    extent = shape[axis] if shape is not None else None
-    count = over.trip.static
-    if not isinstance(extent, int) or count is None:
-        return False
-    return count == 0 or index.first + index.stride * (count - 1) < extent
-
-
-def fails_unless_one_row(over: OverTime, node: ir.Node, axis: int, rank: int) -> bool:
-    """Whether every reader of the cut drops its axis with Squeeze, which fails unless the extent is 1."""
-    cut = node.outputs[0]
-    if cut.is_graph_output() or not is_used(cut):
-        return False
-    return all(_squeezes(over, usage.node, axis, rank) for usage in cut.uses())
-
-
-def _squeezes(over: OverTime, reader: ir.Node, axis: int, rank: int) -> bool:
-    if reader.op_type != "Squeeze" or reader.domain not in ("", "ai.onnx"):
-        return False
-    if "axes" in reader.attributes and not reader.attributes["axes"].is_ref():
-        axes = list(reader.attributes["axes"].as_ints())
-    else:
-        array = constant(reader.inputs[1], over.view.opset) if len(reader.inputs) > 1 else None
-        axes = [] if array is None else [int(x) for x in array.reshape(-1)]
-    return axis in [x % rank for x in axes]
 
 
 RULES: dict[str, Rule] = {"Gather": gather, "GatherElements": gather_elements, "Slice": slice_}

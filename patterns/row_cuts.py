@@ -1,0 +1,140 @@
+"""Slices that cut one row per iteration: ``x[i : i + 1]``, and what exporters write for it.
+
+Slice clamps its bounds, so past the end of the tensor it gives no row where Gather fails. A cut is called a row
+cut if it gives one row, or else the loop fails anyway; then reading row i by Gather instead changes nothing.
+
+Obligations: (1) one axis is cut; (2) the start counts and is never negative and the step is positive, so that a
+cut of one row is row `start`; (3) one of
+
+* every iteration's start lies inside the tensor and the end is start + 1 (both known);
+* whoever reads the cut drops its axis with Squeeze, which fails unless the extent is 1;
+* the end is start + 1, iteration 0 starts inside the tensor, and a cut without a row changes the shape of a scan
+  output, which fails: the elements of a scan output must all have one shape (Loop and Scan, all versions).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.patterns.constants import constant
+from looplift.patterns.dependence import Dependence
+from looplift.patterns.index import Index, index_of
+from looplift.patterns.trip import Trip
+from looplift.patterns.types import TensorType, Types
+from looplift.patterns.values import is_used
+from looplift.patterns.view import View
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCut:
+    """One Slice: reads row ``index`` of ``data`` along `axis` and keeps the axis; `starts` is the [1] tensor."""
+
+    node: ir.Node
+    data: ir.Value
+    starts: ir.Value
+    axis: int
+    index: Index
+    one_long: bool
+
+    @property
+    def cut(self) -> ir.Value:
+        """The Slice's output."""
+        return self.node.outputs[0]
+
+
+def row_cuts(view: View, outer: Types, trip: Trip) -> tuple[dict[int, RowCut], Types]:
+    """The proven row cuts of a body by their node's identity, and the body's types given that they cut one row.
+
+    Args:
+        view: the loop.
+        outer: facts outside it.
+        trip: its trip count.
+    """
+    types = outer.with_body(view)
+    dependence = Dependence(view, types)
+    found = [cut for node in view.body if (cut := _candidate(node, view, types, dependence)) is not None]
+    while found:
+        assumed = {id(cut.cut): _with_extent(types, cut, 1) for cut in found}
+        types_if = outer.with_body(view, assumed)
+        proven = [cut for cut in found if _proven(cut, view, types_if, trip)]
+        if len(proven) == len(found):
+            return {id(cut.node): cut for cut in found}, types_if
+        found = proven
+    return {}, types
+
+
+def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) -> RowCut | None:
+    if node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or len(node.inputs) < 3:
+        return None
+    data, starts, ends, axes_in, steps = [*node.inputs, None, None][:5]
+    if data is None or starts is None or ends is None or dependence.invariant(starts):
+        return None
+    rank, axes = types[data].rank, [0] if axes_in is None else _ints(axes_in, view.opset)
+    if rank is None or axes is None or len(axes) != 1 or types[starts].shape != (1,):
+        return None
+    step = [1] if steps is None else _ints(steps, view.opset)
+    start, end = index_of(starts, view, types), index_of(ends, view, types)
+    if start is None or not start.never_negative or step is None or step[0] < 1:
+        return None
+    one_long = steps is None and end == Index(start.first + 1, start.stride)
+    return RowCut(node, data, starts, axes[0] % rank, start, one_long)
+
+
+def _ints(value: ir.Value, opset: int) -> list[int] | None:
+    array = constant(value, opset)
+    return None if array is None else [int(x) for x in array.reshape(-1)]
+
+
+def _with_extent(types: Types, cut: RowCut, extent: int) -> TensorType:
+    whole = types[cut.data]
+    shape = whole.shape or ()
+    return TensorType(whole.dtype, (*shape[: cut.axis], extent, *shape[cut.axis + 1 :]))
+
+
+def _proven(cut: RowCut, view: View, types: Types, trip: Trip) -> bool:
+    if _dropped_by_squeeze(cut, types, view.opset):
+        return True
+    if not cut.one_long:
+        return False
+    return in_range(types[cut.data], cut.index, cut.axis, trip) or _changes_a_scan_output(cut, view, types)
+
+
+def in_range(whole: TensorType, index: Index, axis: int, trip: Trip) -> bool:
+    """Whether every iteration's index lies inside the axis, for certain."""
+    extent = whole.shape[axis] if whole.shape is not None else None
+    if not isinstance(extent, int) or trip.static is None:
+        return False
+    return trip.static == 0 or (index.never_negative and index.first + index.stride * (trip.static - 1) < extent)
+
+
+def _dropped_by_squeeze(cut: RowCut, types: Types, opset: int) -> bool:
+    rank = types[cut.data].rank
+    if cut.cut.is_graph_output() or not is_used(cut.cut) or rank is None:
+        return False
+    for usage in cut.cut.uses():
+        reader = usage.node
+        if reader.op_type != "Squeeze" or reader.domain not in ("", "ai.onnx"):
+            return False
+        if "axes" in reader.attributes and not reader.attributes["axes"].is_ref():
+            axes: list[int] | None = list(reader.attributes["axes"].as_ints())
+        else:
+            axes = _ints(reader.inputs[1], opset) if len(reader.inputs) > 1 and reader.inputs[1] is not None else None
+        if axes is None or cut.axis not in [axis % rank for axis in axes]:
+            return False
+    return True
+
+
+def _changes_a_scan_output(cut: RowCut, view: View, types: Types) -> bool:
+    extent = (types[cut.data].shape or ())[cut.axis]
+    if not isinstance(extent, int) or not cut.index.first < extent:
+        return False
+    empty = types.one_iteration(view, {id(cut.cut): _with_extent(types, cut, 0)})
+    for output in view.scan_outputs:
+        usual, without = types[output.element].shape, empty[output.element].shape
+        if usual is None or without is None or len(usual) != len(without):
+            continue
+        if any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(usual, without, strict=True)):
+            return True
+    return False
