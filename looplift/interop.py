@@ -31,6 +31,15 @@ class Source:
         """How to speak of the model in messages."""
         return os.fspath(self.given) if isinstance(self.given, str | os.PathLike) else "the model"
 
+    def require_data(self) -> None:
+        """Refuses a proto whose external data is not where it says (relative to the current folder).
+
+        Raises:
+            LoopliftError: a file is missing or too short.
+        """
+        if self.proto is not None and not self.folder:
+            storage.require_data(self.proto, Path())
+
     def loop_free(self) -> bool:
         """Whether it is known that there is no Loop, no Scan and none of our nodes (not known of an IR model)."""
         if self.proto is None:

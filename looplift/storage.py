@@ -43,9 +43,18 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise LoopliftError(f"{file} is not an ONNX model, or is cut short; export or copy it again") from error
     if not model.HasField("graph") or not model.opset_import:
         raise LoopliftError(f"{file} is not a whole ONNX model (no graph or no opset); export or copy it again")
-    for tensor in external_tensors(model):
-        _require_data(tensor, file)
+    require_data(model, file.parent)
     return model
+
+
+def require_data(model: onnx.ModelProto, folder: Path) -> None:
+    """Refuses a model whose external data is not there.
+
+    Raises:
+        LoopliftError: a file is missing, or ends before the tensor does.
+    """
+    for tensor in external_tensors(model):
+        _require_data(tensor, folder)
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -71,9 +80,9 @@ def _is_external(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _require_data(tensor: onnx.TensorProto, model_file: Path) -> None:
+def _require_data(tensor: onnx.TensorProto, folder: Path) -> None:
     info = {entry.key: entry.value for entry in tensor.external_data}
-    data = model_file.parent / info.get("location", "")
+    data = folder / info.get("location", "")
     try:
         size = data.stat().st_size
     except OSError as error:
