@@ -76,6 +76,11 @@ class _Plan:
         """What is known of every element: they have one shape."""
         return next((fact for fact in self.facts if is_static(fact)), self.facts[0])
 
+    @property
+    def settled(self) -> bool:
+        """Whether the elements' shape is known in numbers, and the same for those the sequence starts with."""
+        return all(is_static(fact) and fact.shape == self.facts[0].shape for fact in self.facts)
+
 
 def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
     """Rewrites the first sequence carry that can be; gives the rebuilt loop."""
@@ -168,7 +173,7 @@ def _rewrite(view: LoopView, plan: _Plan, types: Types, journal: Journal) -> ir.
         node.replace_input_with(0, None)
     stacks = exchange(view, appends.carry, [(value, types[value]) for value in appends.elements])
     loop = stacks[0].view.node
-    stack = _assemble(emit, [s.value for s in stacks], appends, row, guard=guard)
+    stack = _assemble(emit, [s.value for s in stacks], appends, guard=guard and not plan.settled)
     insert_after(emit, loop)
     for node, inputs in anchors:
         _convert(node, inputs, stack, row, view.opset)
@@ -191,7 +196,7 @@ def _replace_lengths(view: LoopView, appends: Appends) -> None:
         node.replace_input_with(0, None)
 
 
-def _assemble(emit: Emitter, stacks: list[ir.Value], appends: Appends, row: TensorType, *, guard: bool) -> ir.Value:
+def _assemble(emit: Emitter, stacks: list[ir.Value], appends: Appends, *, guard: bool) -> ir.Value:
     """All elements in order as one tensor ``[total, *row]``."""
     stack = stacks[0]
     if len(stacks) > 1:
@@ -206,7 +211,7 @@ def _assemble(emit: Emitter, stacks: list[ir.Value], appends: Appends, row: Tens
         stack = emit.flip(stack)
     if not appends.head:
         return stack
-    if guard and not is_static(row):
+    if guard:
         stack = with_rows_of(emit, stack, emit.op("Shape", [appends.head[0]]))
     head = [emit.unsqueeze(value, [0]) for value in appends.head]
     return emit.op("Concat", [stack, *head] if appends.in_front else [*head, stack], {"axis": 0})

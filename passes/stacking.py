@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
-from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
+from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import surely_runs, trip_of
 from looplift.patterns.types import TensorType, Types
-from looplift.patterns.values import defined_in
+from looplift.patterns.values import defined_in, source
 from looplift.patterns.view import Carry, LoopView, ScanOutput, View
 
 INT64_MAX = (1 << 63) - 1
@@ -90,6 +91,51 @@ def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, Tensor
         if fact.shape is not None:
             value.shape = ir.Shape([None, *_declarable(fact)])
     return [Stack(rebuilt, value, fact) for value, (_, fact) in zip(stacked, elements, strict=True)]
+
+
+def detach(carry: Carry) -> ir.Node:
+    """Frees the carry's final value for the rebuild: its readers read the output of the node returned instead."""
+    assert carry.final is not None
+    loop = carry.final.producer()
+    assert loop is not None
+    hole = ir.node("Identity", inputs=[carry.initial])
+    hole.outputs[0].type, hole.outputs[0].shape = carry.final.type, carry.final.shape
+    loop.append(hole)
+    replace_value(carry.final, hole.outputs[0])
+    return hole
+
+
+def fill(hole: ir.Node, emit: Emitter, result: ir.Value) -> None:
+    """Puts the written nodes in the place of a node made by `detach`, and `result` where its output was read."""
+    emit.insert_before(hole)
+    replace_value(hole.outputs[0], result)
+    graph = hole.graph
+    if graph is not None:
+        graph.remove(hole, safe=True)
+
+
+def unstacked_axis(view: View, value: ir.Value, fact: TensorType, axis: int) -> tuple[ir.Value, TensorType]:
+    """The value without an axis of extent 1: what it was made from by adding that axis, else a Squeeze of it."""
+    assert fact.shape is not None
+    bare = TensorType(fact.dtype, fact.shape[:axis] + fact.shape[axis + 1 :])
+    node = source(value).producer()
+    if node is not None and node.op_type == "Unsqueeze" and node.domain in ("", "ai.onnx"):
+        axes = constant_axes(node, view.opset)
+        if axes is not None and len(axes) == 1 and axes[0] % len(fact.shape) == axis and node.inputs[0] is not None:
+            return node.inputs[0], bare
+    emit = Emitter(view.opset, Types())
+    squeezed = emit.squeeze(value, [axis])
+    view.body.extend(emit.nodes)
+    return squeezed, bare
+
+
+def constant_axes(node: ir.Node, opset: int) -> list[int] | None:
+    """The axes of a Squeeze or Unsqueeze, an attribute before opset 13 and an input since; None if not known."""
+    attribute = node.attributes.get("axes")
+    if attribute is not None:
+        return None if attribute.is_ref() else [int(axis) for axis in attribute.as_ints()]
+    array = constant(node.inputs[1], opset) if len(node.inputs) > 1 else None
+    return None if array is None else [int(axis) for axis in array.reshape(-1)]
 
 
 def with_rows_of(emit: Emitter, stack: ir.Value, row_shape: ir.Value) -> ir.Value:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Union
 
 import numpy as np
 import onnx_ir as ir
 
 from looplift.patterns.constants import constant
 
-Dim = Union[int, str, None]
+Dim = int | str | None
 Dims = tuple[Dim, ...]
 ShapeOf = Callable[[ir.Value], "Dims | None"]
 
