@@ -36,5 +36,7 @@ class Session(_RuntimeSession):
         Raises:
             LoopliftError: the model is not legal, has an unknown op, or the device is not there.
         """
-        model_ir = interop.to_ir(interop.read(model))
+        source = interop.read(model)
+        source.require_data()
+        model_ir = interop.to_ir(source)
         super().__init__(model_ir, device, definitions=definitions, max_iterations=max_iterations, progress=progress)

@@ -136,6 +136,8 @@ def verify(
         LoopliftError: a model is refused, or the two have different inputs or outputs.
     """
     sources = interop.read(original), interop.read(model)
+    for source in sources:
+        source.require_data()
     models = interop.to_ir(sources[0]), interop.to_ir(sources[1])
     _require_same_ports(*models)
     given = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
