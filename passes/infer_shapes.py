@@ -10,6 +10,8 @@ import logging
 import onnx
 import onnx_ir as ir
 
+from looplift.patterns.types import tensor_shape
+
 logger = logging.getLogger(__name__)
 
 LARGE = 1024
@@ -44,7 +46,7 @@ def _light_copy(model: ir.Model) -> ir.Model:
     for name, value in list(copy.graph.initializers.items()):
         tensor = value.const_value
         if tensor is not None and tensor.size > LARGE:
-            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor_shape(tensor))
             del copy.graph.initializers[name]
             if not value.is_graph_input():
                 copy.graph.inputs.append(value)

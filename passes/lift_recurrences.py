@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Union
 
 import onnx_ir as ir
 
@@ -43,7 +42,7 @@ from looplift.patterns.view import Carry, LoopView, ScanOutput, ScanView, View, 
 LIFTED_FROM = "looplift.lifted_from"
 RECURRENCE = "looplift.recurrence"
 
-Port = Union[Carry, ScanOutput]
+Port = Carry | ScanOutput
 """An output of the loop: a carry's final value, or a stack."""
 
 
@@ -59,7 +58,7 @@ class LiftRecurrences:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Lifts every loop that can be, innermost first; loops are gathered before anything is changed."""
-        return any([self.lift(node, place, journal) for node, place in loops(model)])
+        return any(self.lift(node, place, journal) for node, place in loops(model))
 
     def lift(self, node: ir.Node, place: Place, journal: Journal) -> bool:
         """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""

@@ -180,8 +180,9 @@ class MovingParts:
             node = self._linear(carry, evolution, over, rank, previous)
         else:
             raise NotOverTime(Refusal(f"'{carry.previous.name}' never changes", self._view.node))
+        dtype = over.types[carry.initial].dtype
         for output in node.outputs:
-            output.dtype = carry.initial.dtype
+            output.type = None if dtype is None else ir.TensorType(dtype)
         return node
 
     def _linear(

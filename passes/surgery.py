@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 
-from looplift.patterns.proof import Refusal
-from looplift.patterns.values import is_used, subgraphs
-from looplift.patterns.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, view_of
 from looplift.passes.walk import GraphLike
+from looplift.patterns.proof import Refusal
+from looplift.patterns.types import tensor_shape
+from looplift.patterns.values import is_used, subgraphs
+from looplift.patterns.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, loop_view, scan_view
+
+V = TypeVar("V", LoopView, ScanView)
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
@@ -64,9 +68,11 @@ def rebuild_loop(
     body.inputs[:] = [view.iteration, view.condition_in, *(carry.previous for carry in carries)]
     end = condition_out if condition_out is not None else view.condition_out
     body.outputs[:] = [end, *(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
-    node = _new_node(old, [max_trip, condition, *(carry.initial for carry in carries)], len(carries) + len(scan_outputs))
+    node = _new_node(
+        old, [max_trip, condition, *(carry.initial for carry in carries)], len(carries) + len(scan_outputs)
+    )
     _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
-    return _viewed(node, view.opset, LoopView)
+    return _well_formed(loop_view(node, view.opset))
 
 
 def rebuild_scan(
@@ -93,7 +99,7 @@ def rebuild_scan(
         if any(values):
             node.attributes.add(ir.AttrInt64s(name, values))
     _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
-    return _viewed(node, view.opset, ScanView)
+    return _well_formed(scan_view(node, view.opset))
 
 
 def _new_node(old: ir.Node, inputs: Sequence[ir.Value | None], outputs: int) -> ir.Node:
@@ -129,10 +135,9 @@ def _take_over(node: ir.Node, replaced: Sequence[ir.Value | None], old: ir.Node)
         graph.remove(old, safe=True)
 
 
-def _viewed(node: ir.Node, opset: int, kind: type) -> "LoopView | ScanView":  # type: ignore[type-arg]
-    view = view_of(node, opset)
-    if isinstance(view, Refusal) or not isinstance(view, kind):
-        raise ValueError(f"the rebuilt {node.op_type} is malformed: {view}")
+def _well_formed(view: V | Refusal) -> V:
+    if isinstance(view, Refusal):
+        raise ValueError(f"the rebuilt loop is malformed: {view}")
     return view
 
 
@@ -162,7 +167,7 @@ def constant_node(name: str, array: object, dtype: ir.DataType | None = None) ->
     tensor = ir.tensor(array, dtype=dtype, name=name)  # type: ignore[arg-type]
     node = ir.node("Constant", inputs=[], attributes={"value": tensor})
     node.outputs[0].name = name
-    node.outputs[0].dtype, node.outputs[0].shape = tensor.dtype, ir.Shape(tensor.shape)
+    node.outputs[0].dtype, node.outputs[0].shape = tensor.dtype, ir.Shape(tensor_shape(tensor))
     return node
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Union
 
 import onnx_ir as ir
 
@@ -12,7 +11,7 @@ from looplift.patterns.values import subgraphs
 from looplift.patterns.view import is_loop, is_scan
 from looplift.runtime.ops import DOMAIN
 
-GraphLike = Union[ir.Graph, ir.Function]
+GraphLike = ir.Graph | ir.Function
 
 
 @dataclasses.dataclass(frozen=True)

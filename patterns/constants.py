@@ -18,8 +18,8 @@ LIMIT = 4096
 
 FOLDABLE = frozenset(
     "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual "
-    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range Relu Reshape Shape Size Slice Squeeze Sub Transpose "
-    "Unsqueeze Where Xor".split()
+    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range Relu Reshape Shape Size Slice Squeeze Sub "
+    "Transpose Unsqueeze Where Xor".split()
 )
 
 Array = np.ndarray[Any, Any]
@@ -113,7 +113,7 @@ def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | 
     graph = onnx.helper.make_graph([proto], "fold", inputs, [output])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
-        result = ReferenceEvaluator(model).run(None, feeds)[0]
+        results: list[Any] = list(ReferenceEvaluator(model).run(None, feeds))
     except Exception:
         return None
-    return result if isinstance(result, np.ndarray) else np.asarray(result)
+    return np.asarray(results[0])

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Union
 
 import onnx_ir as ir
 
@@ -96,7 +95,7 @@ class Unknown:
         return f"unknown: {self.refusal}"
 
 
-Evolution = Union[Invariant, AddStep, PrefixSum, LinearRecurrence, Overwritten, Unknown]
+Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Overwritten | Unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Affine:
     addends: tuple[Term, ...] = ()
 
 
-Image = Union[Affine, Unknown]
+Image = Affine | Unknown
 Transfer = Callable[["Walk", ir.Node], Image]
 
 

@@ -7,7 +7,6 @@ or a false cond run nothing; the cond that the body returns is obeyed). Scan: th
 from __future__ import annotations
 
 import dataclasses
-from typing import Union
 
 import onnx_ir as ir
 
@@ -51,7 +50,7 @@ class Scanned:
         return Obligation("the trip count is known before the loop starts", f"{times} along axis {self.over.axis}")
 
 
-Trip = Union[Counted, Scanned]
+Trip = Counted | Scanned
 
 
 def trip_of(view: View, types: Types) -> Trip | Refusal:
@@ -70,7 +69,9 @@ def trip_of(view: View, types: Types) -> Trip | Refusal:
 def _counted(view: LoopView) -> Counted | Refusal:
     passes_on = source(view.condition_out) is view.condition_in
     if not passes_on and scalar(view.condition_out, view.opset) is not True:
-        return Refusal(f"the exit test '{view.condition_out.name}' is computed in the body", view.condition_out.producer())
+        return Refusal(
+            f"the exit test '{view.condition_out.name}' is computed in the body", view.condition_out.producer()
+        )
     if view.max_trip is None:
         return Refusal("nothing bounds the loop: M is absent and the cond never changes", view.node)
     initial = scalar(view.condition, view.opset) if view.condition is not None else True

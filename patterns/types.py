@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -22,7 +22,7 @@ from looplift.patterns.extents import expanded, extents, reshaped
 from looplift.patterns.values import subgraphs
 from looplift.patterns.view import LoopView, View
 
-Dim = Union[int, str, None]
+Dim = int | str | None
 """An extent: known, a symbol (equal symbols are equal extents), or unknown."""
 
 
@@ -58,6 +58,11 @@ def is_public(dim: Dim) -> bool:
     return isinstance(dim, int) or (dim is not None and PRIVATE not in dim)
 
 
+def tensor_shape(tensor: ir.TensorProtocol) -> tuple[int, ...]:
+    """The shape of a tensor that is at hand."""
+    return tuple(dim for dim in tensor.shape if isinstance(dim, int))
+
+
 def outer_type(value: ir.Value | None) -> TensorType:
     """What the IR says of a value outside the body under question.
 
@@ -67,7 +72,7 @@ def outer_type(value: ir.Value | None) -> TensorType:
         return UNKNOWN
     tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
     if tensor is not None:
-        return TensorType(tensor.dtype, tuple(int(dim) for dim in tensor.shape))
+        return TensorType(tensor.dtype, tensor_shape(tensor))
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         return UNKNOWN
     shape = None
@@ -190,7 +195,7 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         return nothing
     if node.op_type == "Constant":
         tensor = ir.convenience.get_const_tensor(node.outputs[0])
-        return nothing if tensor is None else (TensorType(tensor.dtype, tuple(int(d) for d in tensor.shape)),)
+        return nothing if tensor is None else (TensorType(tensor.dtype, tensor_shape(tensor)),)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
@@ -278,4 +283,4 @@ def _dim(entry: Any) -> Dim:
     return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
 
 
-__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "is_public", "outer_type"]
+__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "is_public", "outer_type", "tensor_shape"]

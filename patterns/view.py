@@ -6,7 +6,6 @@ Source: Loop (1 to 25) and Scan (8, 9 to 25) of the ONNX operator specification.
 from __future__ import annotations
 
 import dataclasses
-from typing import Union
 
 import onnx_ir as ir
 
@@ -97,7 +96,7 @@ class ScanView:
     sequence_lengths: ir.Value | None = None
 
 
-View = Union[LoopView, ScanView]
+View = LoopView | ScanView
 
 
 def is_loop(node: ir.Node) -> bool:

@@ -18,7 +18,8 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     An index out of range fails over time as it does in the loop.
     """
     data, indices = node.inputs
-    assert data is not None and indices is not None
+    assert data is not None
+    assert indices is not None
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     axis %= over.rank(data)
     if over.varies(data) and over.varies(indices):
@@ -50,7 +51,8 @@ def reads_every_row(over: OverTime, data: ir.Value, index: Index | None, axis: i
 def gather_elements(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """GatherElements: both repeated over time, the axis behind it."""
     data, indices = node.inputs
-    assert data is not None and indices is not None
+    assert data is not None
+    assert indices is not None
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     axis = axis % over.rank(data) + over.lead
     return [over.emit.op("GatherElements", [over.stack(data), over.stack(indices)], {"axis": axis})]
@@ -80,7 +82,8 @@ def _same_slice(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:
         shifted = [axis % rank + over.lead for axis in axes]
         return over.emit.op("Slice", [over.stack(data)], {**node.attributes, "axes": shifted})
     _, starts_in, ends_in, axes_in, steps_in = [*node.inputs, None, None][:5]
-    assert starts_in is not None and ends_in is not None
+    assert starts_in is not None
+    assert ends_in is not None
     axes = _axes(over, node, starts_in, axes_in)
     shifted = [axis % rank + over.lead for axis in axes]
     steps = [over.outside(steps_in)] if steps_in is not None else []

@@ -16,7 +16,8 @@ def matmul(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     Each product adds over the same axis in the engine's own order.
     """
     a, b = node.inputs
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     rank_a, rank_b = over.rank(a), over.rank(b)
     if rank_a == 0 or rank_b == 0:
         raise NotOverTime(Refusal("MatMul of a scalar", node))
