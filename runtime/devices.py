@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
+
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter.values import as_value, host
 from looplift.runtime.ops import DOMAIN, Op, all_ops

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -116,3 +116,33 @@ def _infer(
     except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         raise LoopliftError(" ".join(str(error).split())) from error
     return {name: types.proto_type_string(kind) for name, kind in found.items()}
+
+
+def defaults(schema: onnx.defs.OpSchema) -> dict[str, ir.Attr]:
+    """The attributes that a schema gives a default value."""
+    protos = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: ir.serde.deserialize_attribute(proto) for name, proto in protos.items() if proto.name}
+
+
+def definition(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int) -> ir.Function:
+    """The function by which the standard defines an op that onnx does not implement.
+
+    Raises:
+        LoopliftError: the standard has none.
+    """
+    if opset in schema.function_opset_versions or schema.has_function:
+        body = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
+    elif schema.has_context_dependent_function and None not in inputs:
+        kinds = [ir.serde.serialize_type(types.ir_type(k)) if isinstance(k, str) else onnx.TypeProto() for k in inputs]
+        body = schema.get_context_dependent_function_with_opset_version(
+            _newest(schema.context_dependent_function_opset_versions, opset),
+            proto.SerializeToString(),
+            [kind.SerializeToString() for kind in kinds],
+        )
+    else:
+        raise LoopliftError("neither onnx's reference implementations nor the standard define this op")
+    return ir.serde.deserialize_function(onnx.FunctionProto.FromString(body))
+
+
+def _newest(versions: Iterable[int], opset: int) -> int:
+    return max((v for v in versions if v <= opset), default=opset)

@@ -35,6 +35,12 @@ def sequence_insert(sequence: list[Value], item: Value, position: Array | None =
     return [*sequence[:index], as_value(item), *sequence[index:]]
 
 
+def append(sequence: list[Value], item: Value) -> list[Value]:
+    """The same list, longer: for a loop that alone holds it."""
+    sequence.append(as_value(item))
+    return sequence
+
+
 def sequence_erase(sequence: list[Value], position: Array | None = None) -> list[Value]:
     index = _position(sequence, np.array(-1) if position is None else position, len(sequence) - 1)
     return sequence[:index] + sequence[index + 1 :]
@@ -193,7 +199,7 @@ def form(call: Call, version: int) -> str | None:
     if name == "SequenceEmpty":
         return "[]"
     if name in _PLAIN:
-        call.program.source.use(_PLAIN[name])
+        call.program.source.use(_PLAIN[name], append)
         return f"{_PLAIN[name].__name__}({arguments})"
     if name == "ConcatFromSequence":
         if "axis" not in attributes:
@@ -206,7 +212,11 @@ def form(call: Call, version: int) -> str | None:
         return f"split_to_sequence({arguments}, axis={axis}, keepdims={keepdims})"
     if name == "Pad":
         call.program.source.use(pad)
-        given = [f"{key}={attributes[key]!r}" for key in ("pads", "value", "mode") if key in attributes]
+        given = [
+            f"{key}={call.program.source.bind(key, attributes[key])}"
+            for key in ("pads", "value", "mode")
+            if key in attributes
+        ]
         return f"pad({', '.join([arguments, *given])})"
     if name == "Range":
         call.program.source.use(range_)

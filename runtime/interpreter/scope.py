@@ -21,6 +21,11 @@ class Slot:
     on_device: bool = False
     absent: bool = False
 
+    @property
+    def host(self) -> str:
+        """The expression of the value in host memory."""
+        return f"host({self.name})" if self.on_device else self.name
+
 
 ABSENT = Slot("None", None, absent=True)
 
@@ -37,7 +42,7 @@ class Frame:
 
     def inside(self, node: ir.Node, attribute: str) -> Frame:
         """The frame of a node's subgraph."""
-        return dataclasses.replace(self, path=f"{self.path.rstrip('/')}/{node.name}:{attribute}")
+        return dataclasses.replace(self, path=f"{self.path.rstrip('/')}/{label(node)}:{attribute}")
 
     def opset(self, domain: str) -> int | None:
         return self.opsets.get(operators.standard_domain(domain))
@@ -49,6 +54,11 @@ class Planned:
 
     lines: list[Line]
     outputs: list[Slot]
+
+
+def label(node: ir.Node) -> str:
+    """What messages call a node: its name, or that of its first output."""
+    return node.name or next((value.name for value in node.outputs if value.name), None) or ""
 
 
 def resolve(attributes: Mapping[str, ir.Attr], given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
@@ -96,3 +106,8 @@ def needed_nodes(graph: ir.Graph) -> set[ir.Node]:
         pending.extend(value for value in producer.inputs if value is not None)
         pending.extend(value for sub in subgraphs(producer) for value in captures(sub))
     return needed
+
+
+def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
+    """Opset versions by domain, the standard domain spelled ''."""
+    return {operators.standard_domain(domain): version for domain, version in imports.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import linecache
-from collections.abc import Collection, Iterable, Sequence
-from types import FunctionType, TracebackType
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import TracebackType
 from typing import Any
 
 from looplift.runtime.errors import LoopliftError
@@ -29,7 +29,13 @@ class Site:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One statement; `reads` are the variables it uses in the order of the node's inputs."""
+    """One statement.
+
+    Attributes:
+        reads: the variables it uses, in the order of the node's inputs.
+        random: it may give another value each time.
+        appends_to: the sequence that it copies and appends to.
+    """
 
     text: str
     site: Site
@@ -37,6 +43,7 @@ class Line:
     writes: tuple[str, ...] = ()
     random: bool = False
     depth: int = 0
+    appends_to: str = ""
 
     def indented(self) -> Line:
         return dataclasses.replace(self, depth=self.depth + 1)
@@ -63,6 +70,11 @@ def releasing(lines: Sequence[Line], keep: Collection[str]) -> list[Line]:
     return released
 
 
+def releasing_before(lines: Sequence[Line], last: Line) -> list[Line]:
+    """The lines with releases, then the last line, whose variables are kept for it."""
+    return [*releasing(lines, keep=last.reads), last]
+
+
 class Source:
     """A module of emitted functions and the objects that they name."""
 
@@ -86,7 +98,7 @@ class Source:
         self.globals[name] = value
         return name
 
-    def use(self, *helpers: FunctionType | type) -> None:
+    def use(self, *helpers: Callable[..., Any]) -> None:
         """Make helpers callable from emitted code by their own names."""
         self.globals.update({helper.__name__: helper for helper in helpers})
 
