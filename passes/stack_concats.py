@@ -19,8 +19,9 @@ from looplift.passes.stacking import (
     fill,
     join_rows,
     may_run_zero_times,
-    unstacked_axis,
+    only_returned,
     with_rows_of,
+    without_axis,
 )
 from looplift.passes.walk import Place, loops
 from looplift.patterns.proof import Refusal
@@ -84,7 +85,7 @@ def growth_of(view: LoopView, carry: Carry, types: Types) -> Growth | Refusal | 
         return None
     if len(carry.previous.uses()) != 1 or carry.previous.is_graph_output():
         return Refusal(f"the body reads '{carry.previous.name}', which it concatenates to, elsewhere too", node)
-    if not _only_returned(carry.updated):
+    if not only_returned(carry.updated):
         return Refusal(f"the body reads the concatenated '{carry.updated.name}' again", node)
     if places[0] not in (0, len(node.inputs) - 1):
         return Refusal(f"'{carry.previous.name}' grows on both sides", node)
@@ -99,20 +100,6 @@ def growth_of(view: LoopView, carry: Carry, types: Types) -> Growth | Refusal | 
     if not can_join(piece, axis, view.opset):
         return Refusal("the extent by which the tensor grows is not known to be the same in every iteration", node)
     return Growth(carry, pieces, piece, axis, places[0] != 0)
-
-
-def _only_returned(value: ir.Value) -> bool:
-    """Whether the body returns the value once, through copies that are read once, and reads it nowhere else."""
-    graph = value.graph
-    if value.uses() or graph is None or sum(output is value for output in graph.outputs) != 1:
-        return False
-    node = value.producer()
-    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
-        value = node.inputs[0]
-        if len(value.uses()) != 1 or value.is_graph_output():
-            return False
-        node = value.producer()
-    return True
 
 
 def _joined_type(pieces: tuple[ir.Value, ...], concat: ir.Node, types: Types, opset: int) -> TensorType:
@@ -175,7 +162,7 @@ def _piece(view: LoopView, growth: Growth) -> tuple[ir.Value, TensorType, bool]:
         value = node.outputs[0]
     if (fact.shape or ())[growth.axis] != 1:
         return value, fact, False
-    return *unstacked_axis(view, value, fact, growth.axis), True
+    return *without_axis(view, value, fact, growth.axis), True
 
 
 def _without(shape: tuple[object, ...], axis: int) -> tuple[object, ...]:

@@ -42,6 +42,20 @@ def is_static(fact: TensorType) -> bool:
     return fact.shape is not None and all(isinstance(dim, int) for dim in fact.shape)
 
 
+def only_returned(value: ir.Value) -> bool:
+    """Whether the body returns the value once, through copies that are read once, and reads it nowhere else."""
+    graph = value.graph
+    if value.uses() or graph is None or sum(output is value for output in graph.outputs) != 1:
+        return False
+    node = value.producer()
+    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        if len(value.uses()) != 1 or value.is_graph_output():
+            return False
+        node = value.producer()
+    return True
+
+
 def may_run_zero_times(view: View, types: Types) -> bool:
     """Whether zero iterations can't be excluded."""
     trip = trip_of(view, types)
@@ -114,19 +128,18 @@ def fill(hole: ir.Node, emit: Emitter, result: ir.Value) -> None:
         graph.remove(hole, safe=True)
 
 
-def unstacked_axis(view: View, value: ir.Value, fact: TensorType, axis: int) -> tuple[ir.Value, TensorType]:
+def without_axis(view: View, value: ir.Value, fact: TensorType, axis: int) -> tuple[ir.Value, TensorType]:
     """The value without an axis of extent 1: what it was made from by adding that axis, else a Squeeze of it."""
-    assert fact.shape is not None
-    bare = TensorType(fact.dtype, fact.shape[:axis] + fact.shape[axis + 1 :])
+    shape = None if fact.shape is None else fact.shape[:axis] + fact.shape[axis + 1 :]
     node = source(value).producer()
-    if node is not None and node.op_type == "Unsqueeze" and node.domain in ("", "ai.onnx"):
-        axes = constant_axes(node, view.opset)
-        if axes is not None and len(axes) == 1 and axes[0] % len(fact.shape) == axis and node.inputs[0] is not None:
-            return node.inputs[0], bare
+    if fact.shape is not None and node is not None and node.op_type == "Unsqueeze" and node.inputs[0] is not None:
+        axes = [entry % len(fact.shape) for entry in constant_axes(node, view.opset) or []]
+        if axes == [axis]:
+            return node.inputs[0], TensorType(fact.dtype, shape)
     emit = Emitter(view.opset, Types())
     squeezed = emit.squeeze(value, [axis])
     view.body.extend(emit.nodes)
-    return squeezed, bare
+    return squeezed, TensorType(fact.dtype, shape)
 
 
 def constant_axes(node: ir.Node, opset: int) -> list[int] | None:

@@ -16,7 +16,7 @@ ShapeOf = Callable[[ir.Value], "Dims | None"]
 COPIES = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
 
 
-def extents(value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0) -> Dims | None:
+def entries(value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0) -> Dims | None:
     """The entries of an integer tensor, flattened: numbers, symbols of extents, None for an unknown entry.
 
     Args:
@@ -48,7 +48,7 @@ def _has_references(node: ir.Node) -> bool:
 
 def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int) -> Dims | None:
     def inner(k: int) -> Dims | None:
-        return extents(node.inputs[k], shape_of, opset, depth + 1) if k < len(node.inputs) else None
+        return entries(node.inputs[k], shape_of, opset, depth + 1) if k < len(node.inputs) else None
 
     def number(name: str, default: int | None) -> int | None:
         attribute = node.attributes.get(name)

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift.patterns.constants import constant
-from looplift.patterns.extents import expanded, extents, reshaped
+from looplift.patterns.extents import entries, expanded, reshaped
 from looplift.patterns.values import subgraphs
 from looplift.patterns.view import LoopView, View
 
@@ -222,7 +222,7 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     def shape_of(value: ir.Value) -> tuple[Dim, ...] | None:
         return known[value].shape
 
-    target = extents(node.inputs[-1], shape_of, opset)
+    target = entries(node.inputs[-1], shape_of, opset)
     before = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
     if node.op_type == "ConstantOfShape":
         shape = target

@@ -1,0 +1,197 @@
+"""Rows that a loop writes into a tensor one by one become a scan output, written in one go.
+
+``out[i] = v`` exports as a ScatterND on a carried tensor, which copies the whole tensor in every iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.passes.body_types import types_around
+from looplift.passes.emit import INT64_MAX, Emitter
+from looplift.passes.journal import Journal
+from looplift.passes.stacking import (
+    detach,
+    exchange,
+    fill,
+    is_fixed,
+    may_run_zero_times,
+    only_returned,
+    with_rows_of,
+    without_axis,
+)
+from looplift.passes.walk import Place, loops
+from looplift.patterns.index import Index, index_of
+from looplift.patterns.proof import Refusal
+from looplift.patterns.trip import Counted, trip_of
+from looplift.patterns.types import Types
+from looplift.patterns.values import is_used, source, subgraphs
+from looplift.patterns.view import Carry, View, view_of
+
+OLDEST = 11
+"""Opset of ScatterND and Range."""
+
+SHAPE_FOLLOWS = frozenset({"Cast", "Gather", "Identity", "Neg", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""Ops whose result's shape depends on the first input's shape only, not on its contents."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StackScatters:
+    """Replaces rows written at ``first + stride * iteration`` of a carried tensor by a scan output.
+
+    Legal if
+    1. the carry is updated by a ScatterND (no reduction) that writes one row (the indices have one element);
+    2. the index in iteration k is ``first + stride * k`` with constants first >= 0 and stride >= 1, so that each row
+       is written once (`patterns.index`);
+    3. the body reads the tensor otherwise at most for its shape, which the writes do not change.
+
+    The rows are then written by one ScatterND with the same indices outside: an index out of range fails as before.
+    Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.
+    Rows of the wrong shape fail in both. Preserves bits: values are only stored elsewhere.
+    """
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Rewrites every such tensor of the model in place; whether there was one."""
+        changed = False
+        for node, place in loops(model):
+            # Scan-8, whose tensors have a batch axis, is older than ScatterND.
+            while place.opset >= OLDEST:
+                new = _stack_one(node, place, types_around(model, node), journal)
+                if new is None:
+                    break
+                node, changed = new, True
+        return changed
+
+
+@dataclasses.dataclass(frozen=True)
+class RowWrites:
+    """A carry of which one row is written per iteration: `row` (with leading axes of extent 1) at `index`."""
+
+    carry: Carry
+    scatter: ir.Node
+    row: ir.Value
+    leading: int
+    index: Index
+    shape_reads: tuple[tuple[ir.Node, int], ...]
+
+
+def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal | None:
+    """How the body writes rows of the carry; None if no ScatterND updates it."""
+    node = source(carry.updated).producer()
+    if node is None or node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx") or node.graph is not view.body:
+        return None
+    if node.inputs[0] is not carry.previous or len(node.inputs) != 3:
+        return None
+    reduction = node.attributes.get("reduction")
+    if reduction is not None and (reduction.is_ref() or reduction.as_string() != "none"):
+        return Refusal("ScatterND combines what it writes with what was there", node)
+    if not only_returned(carry.updated) or carry.previous.is_graph_output():
+        return Refusal(f"the body reads '{carry.updated.name}' after writing to it", node)
+    indices, row = node.inputs[1], node.inputs[2]
+    shape = types[indices].shape
+    if row is None or shape is None or not shape or any(dim != 1 for dim in shape):
+        return Refusal("more than one row may be written per iteration", node)
+    index = index_of(indices, view, types)
+    if index is None or index.first < 0 or index.stride < 1:
+        return Refusal("the index is not known to be a row of its own in every iteration", node)
+    reads = tuple((user, k) for user, k in carry.previous.uses() if (user, k) != (node, 0))
+    for user, k in reads:
+        if not _reads_shape_only(user, k):
+            return Refusal(f"the body reads '{carry.previous.name}', whose rows it writes", user)
+    return RowWrites(carry, node, row, len(shape) - 1, index, reads)
+
+
+def _reads_shape_only(node: ir.Node, position: int) -> bool:
+    """Whether what the node computes from this input depends, as far as it is used, on the input's shape only."""
+    if node.domain not in ("", "ai.onnx") or position != 0 or any(True for _ in subgraphs(node)):
+        return False
+    if node.op_type in ("Shape", "Size"):
+        return True
+    if node.op_type not in SHAPE_FOLLOWS or node.outputs[0].is_graph_output():
+        return False
+    return all(_reads_shape_only(user, k) for user, k in node.outputs[0].uses())
+
+
+def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
+    view = view_of(node, place.opset)
+    if isinstance(view, Refusal):
+        return None
+    inner = types.with_body(view)
+    for carry in view.carries:
+        if carry.final is None or not is_used(carry.final):
+            continue
+        writes = row_writes_of(view, carry, inner)
+        if isinstance(writes, RowWrites):
+            return _rewrite(view, writes, inner, journal)
+        if writes is not None:
+            journal.refuse(node, writes)
+    return None
+
+
+def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> ir.Node:
+    carry = writes.carry
+    initial, guard = types[carry.initial], may_run_zero_times(view, types)
+    in_all_rows = writes.index == Index(0, 1) and _rows_are_iterations(view, carry.initial, types)
+    for user, k in writes.shape_reads:
+        user.replace_input_with(k, carry.initial)
+    element, row = writes.row, types[writes.row]
+    for _ in range(writes.leading):
+        element, row = without_axis(view, element, row, 0)
+    hole = detach(carry)
+    (stack,) = exchange(view, carry, [(element, row)])
+    # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.
+    emit = Emitter(view.opset, Types())
+    rows = stack.value
+    # ScatterND refuses rows of another shape than the tensor's; so must what stands for it.
+    covered = in_all_rows and initial.shape is not None and is_fixed(row) and row.shape == initial.shape[1:]
+    settled = initial.shape is not None and _numbers(initial.shape[1:]) and row.shape == initial.shape[1:]
+    if guard and not settled:
+        rows = with_rows_of(emit, rows, emit.slice(emit.op("Shape", [carry.initial]), 1, INT64_MAX, 0))
+    result = rows if covered else emit.op("ScatterND", [carry.initial, _indices(emit, stack.value, writes.index), rows])
+    fill(hole, emit, result)
+    journal.did(stack.view.node, f"made the rows written to '{carry.previous.name}' a scan output")
+    return stack.view.node
+
+
+def _numbers(shape: tuple[object, ...]) -> bool:
+    return all(isinstance(dim, int) for dim in shape)
+
+
+def _indices(emit: Emitter, stack: ir.Value, index: Index) -> ir.Value:
+    """The rows that were written: first, first + stride, ... as int64 of shape [n, 1]."""
+    count = emit.extent(stack, 0)
+    if index.stride != 1:
+        count = emit.op("Mul", [count, emit.const(index.stride)])
+    end = emit.op("Add", [count, emit.const(index.first)]) if index.first else count
+    return emit.unsqueeze(emit.op("Range", [emit.const(index.first), end, emit.const(index.stride)]), [1])
+
+
+def _rows_are_iterations(view: View, initial: ir.Value, types: Types) -> bool:
+    """Whether the tensor has as many rows as iterations run, for certain."""
+    trip, shape = trip_of(view, types), types[initial].shape
+    if isinstance(trip, Refusal) or not shape:
+        return False
+    if isinstance(shape[0], int):
+        return trip.static == shape[0]
+    if not isinstance(trip, Counted):
+        over = types[trip.over.outer].shape
+        return over is not None and shape[0] is not None and over[trip.over.axis] == shape[0]
+    # A tensor made with M rows: making it fails if M is negative, so M iterations run.
+    return trip.condition is None and _number_of_rows(initial, types) is source(trip.max_trip)
+
+
+def _number_of_rows(value: ir.Value, types: Types) -> ir.Value | None:
+    """The scalar that ConstantOfShape is given as the number of rows, if the graph shows it."""
+    made = _producer(value, "ConstantOfShape")
+    shape = made.inputs[0] if made is not None else None
+    joined = _producer(shape, "Concat")
+    entry = _producer(joined.inputs[0] if joined is not None else shape, "Unsqueeze")
+    number = entry.inputs[0] if entry is not None else None
+    return source(number) if number is not None and types[number].rank == 0 else None
+
+
+def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    node = source(value).producer() if value is not None else None
+    return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type == op_type else None
