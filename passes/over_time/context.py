@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import onnx_ir as ir
 
-from looplift.passes.emit import Emitter
+from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.proof import Refusal
 from looplift.patterns.row_cuts import RowCut
@@ -144,6 +145,8 @@ class OverTime:
         node = value.producer()
         if node is None or node.graph is not self.view.body:
             return self._type_source(value)
+        if node.op_type in ("Shape", "Size") and node.inputs[0] is not None and self.varies(node.inputs[0]):
+            return self._extents(node, node.inputs[0])
         if any(True for _ in subgraphs(node)):
             raise NotOverTime(Refusal(f"{node.op_type} holds a graph of its own", node))
         if not surely_runs(self.trip) and not is_total(node, self.types, self.view.opset):
@@ -153,6 +156,18 @@ class OverTime:
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
             self._outside[id(output)] = new
         return self._outside[id(value)]
+
+    def _extents(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """Shape or Size of one element, which every iteration's has: known, or read off the stack."""
+        emit, shape = self.emit, self.types[value].shape
+        start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
+        known = [dim for dim in shape or () if isinstance(dim, int)]
+        if shape is not None and len(known) == len(shape):
+            return emit.const(math.prod(known)) if node.op_type == "Size" else emit.const(known[start:end])
+        if node.op_type == "Size":
+            raise NotOverTime(Refusal(f"the size of '{value.name}' is not known", node))
+        extents = emit.slice(emit.op("Shape", [self.stack(value)]), self.lead, INT64_MAX, 0)
+        return extents if start is None and end is None else emit.slice(extents, start or 0, end or INT64_MAX, 0)
 
     def _type_source(self, value: ir.Value) -> ir.Value:
         """Where only a type or shape is asked of a carry, its initial value has it too."""

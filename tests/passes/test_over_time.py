@@ -1,0 +1,139 @@
+"""Each rule of `passes.over_time`: a body computed for all iterations at once gives the loop's own results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lifting import assert_equal, lift, loops_left
+
+SCAN = """
+agraph (float[T,2,3] x, float[T,3] y, float[3] w, float[3,4] m, int64[T] k) => (r) {{
+  r = Scan <num_scan_inputs = 3, body = b (float[2,3] xt, float[3] yt, int64 kt) => (out) {{
+    {body}
+  }}> (x, y, k)
+}}"""
+
+BODIES = {
+    "unary": "out = Exp(xt)",
+    "same rank": "out = Mul(xt, xt)",
+    "lower rank": "out = Add(xt, yt)",
+    "invariant": "out = Sub(w, yt)",
+    "invariant of higher rank": "a = Unsqueeze(yt, z) z = Constant<value_ints = [0]>() out = Mul(a, w)",
+    "scalar with vector": "one = Cast<to = 1>(kt) out = Mul(one, w)",
+    "where": "c = Less(xt, yt) out = Where(c, xt, w)",
+    "max of three": "out = Max(xt, yt, w)",
+    "compare": "out = GreaterOrEqual(yt, w)",
+    "cast": "out = Cast<to = 7>(xt)",
+    "cast like": "out = CastLike(kt, yt)",
+    "clip": "lo = Constant<value_float = -0.5>() hi = Constant<value_float = 0.5>() out = Clip(xt, lo, hi)",
+    "leaky relu": "out = LeakyRelu<alpha = 0.3>(xt)",
+    "reduce last": "a = Constant<value_ints = [-1]>() out = ReduceSum<keepdims = 0>(xt, a)",
+    "reduce first": "a = Constant<value_ints = [0]>() out = ReduceSum(xt, a)",
+    "reduce all": "out = ReduceSum<keepdims = 0>(xt)",
+    "reduce max by attribute": "out = ReduceMax<axes = [1], keepdims = 0>(xt)",
+    "arg max": "out = ArgMax<axis = 1, keepdims = 0>(xt)",
+    "softmax": "out = Softmax<axis = 1>(xt)",
+    "cumulative": "a = Constant<value_int = 1>() out = CumSum(xt, a)",
+    "transpose": "out = Transpose(xt)",
+    "transpose by": "out = Transpose<perm = [0, 1]>(xt)",
+    "reshape": "s = Constant<value_ints = [3, 2]>() out = Reshape(xt, s)",
+    "reshape rest": "s = Constant<value_ints = [-1]>() out = Reshape(xt, s)",
+    "flatten": "out = Flatten(xt)",
+    "unsqueeze and squeeze": "a = Constant<value_ints = [1]>() u = Unsqueeze(xt, a) v = Neg(u) out = Squeeze(v, a)",
+    "concat": "out = Concat<axis = 0>(yt, w, yt)",
+    "split": "s = Constant<value_ints = [1, 2]>() p, out = Split<axis = -1>(xt, s)",
+    "slice": "s = Constant<value_ints = [1]>() e = Constant<value_ints = [9]>() out = Slice(xt, s, e, s)",
+    "matmul by invariant": "out = MatMul(xt, m)",
+    "vector by invariant": "out = MatMul(yt, m)",
+    "matrix by vector": "out = MatMul(xt, yt)",
+    "vector by vector": "out = MatMul(yt, yt)",
+    "vector by matrix": "t = Transpose(xt) out = MatMul(yt, t)",
+    "invariant by vector": "t = Transpose(m) out = MatMul(t, yt)",
+    "invariant vector by vector": "out = MatMul(w, yt)",
+    "invariant vector by matrix": "t = Transpose(xt) out = MatMul(w, t)",
+    "einsum": 'out = Einsum<equation = "ij,j->i">(xt, yt)',
+    "gather from invariant": "out = Gather(m, kt)",
+    "gather columns from invariant": "out = Gather<axis = 1>(m, kt)",
+    "gather from element": "i = Constant<value_ints = [2, 0]>() out = Gather<axis = 1>(xt, i)",
+    "gather elements": "e = Constant<value = int64[1,2] {1, 0}>() t = Transpose(xt) out = GatherElements(t, e)",
+    "invariant alone": "out = Neg(w)",
+    "element alone": "out = Identity(yt)",
+    "shape of element": "out = Shape(xt)",
+    "part of a shape": "out = Shape<start = 1>(xt)",
+    "size": "out = Size(xt)",
+}
+
+
+def _sorted(body: str) -> str:
+    """ONNX text wants values made before they are read: constants first."""
+    lines = body.replace(") ", ")\n").split("\n")
+    return "\n    ".join(sorted(lines, key=lambda line: "Constant<" not in line))
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_every_rule(body):
+    text = SCAN.format(body=_sorted(body))
+    lifted, findings = lift(text)
+    assert not loops_left(lifted), findings[0].reason
+    random = np.random.default_rng(0)
+    for length in (0, 1, 4):
+        feed = {
+            "x": random.standard_normal((length, 2, 3)).astype("f"),
+            "y": random.standard_normal((length, 3)).astype("f"),
+            "w": random.standard_normal(3).astype("f"),
+            "m": random.standard_normal((3, 4)).astype("f"),
+            "k": np.zeros(length, np.int64),
+        }
+        if "kt" in body:
+            feed["k"] = random.integers(0, 2, length)
+        _close(text, lifted, feed, exact="MatMul" not in body and "Einsum" not in body)
+
+
+def _close(text, lifted, feed, *, exact):
+    if exact:
+        assert_equal(text, lifted, feed)
+        return
+    from lifting import parse
+    from looplift.runtime import Session
+
+    want, got = (Session(m, device="numpy").run(None, feed)[0] for m in (parse(text), lifted))
+    assert want.shape == got.shape
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+REFUSED = {
+    "NonZero": "out = NonZero(xt)",
+    "Dropout can't": "r = Constant<value_float = 0.5>() t = Constant<value_int = 1>() b = Cast<to = 9>(t) out = Dropout(xt, r, b)",
+    "bounds of Clip vary": "f = Cast<to = 1>(kt) out = Clip(xt, f)",
+    "shape that Reshape makes is not known": "one = Constant<value_ints = [-1]>() u = Reshape(kt, one) "
+    "s = Concat<axis = 0>(u, one) out = Reshape(xt, s)",
+    "both the tensor and the indices": "out = Gather(xt, kt)",
+    "Slice at varying bounds": "o = Constant<value_ints = [0]>() e = Unsqueeze(kt, o) out = Slice(w, o, e)",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_has_no_rule_stays_with_the_reason(reason):
+    lifted, (finding,) = lift(SCAN.format(body=_sorted(REFUSED[reason])))
+    assert loops_left(lifted) == 1
+    assert not finding.lifted
+    assert reason in finding.reason
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 12, 13, 17, 18, 21])
+def test_forms_that_changed_between_opsets(opset):
+    axes = "axes = [0]>(xt)" if opset < 13 else "keepdims = 1>(xt, a)"
+    constant = "a = Constant<value = int64[1] {0}>()" if opset >= 13 else ""
+    text = f"""
+    agraph (float[T,3] x) => (r) {{
+      r = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
+        body = b (float[3] xt) => (out) {{
+          {constant}
+          s = ReduceSum<{axes}
+          out = Sub(xt, s)
+      }}> (x)
+    }}"""
+    lifted, (finding,) = lift(text, opset)
+    assert finding.lifted, finding.reason
+    assert_equal(text, lifted, {"x": np.arange(12, dtype="f").reshape(4, 3)}, opset=opset)
