@@ -131,7 +131,7 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
 def _rewrite(view: LoopView, growth: Growth, types: Types, journal: Journal) -> ir.Node:
     axis, initial = growth.axis, types[growth.carry.initial]
     rank, guard = len(initial.shape or ()), may_run_zero_times(view, types)
-    element, row, single = _piece(view, growth)
+    element, row, single = _piece(view, growth, types)
     hole = detach(growth.carry)
     (stack,) = exchange(view, growth.carry, [(element, row)])
     # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.
@@ -152,7 +152,7 @@ def _rewrite(view: LoopView, growth: Growth, types: Types, journal: Journal) -> 
     return stack.view.node
 
 
-def _piece(view: LoopView, growth: Growth) -> tuple[ir.Value, TensorType, bool]:
+def _piece(view: LoopView, growth: Growth, types: Types) -> tuple[ir.Value, TensorType, bool]:
     """What to stack per iteration, its type, and whether an axis of extent 1 was taken out of it."""
     value, fact = growth.pieces[0], growth.piece
     if len(growth.pieces) > 1:
@@ -162,7 +162,7 @@ def _piece(view: LoopView, growth: Growth) -> tuple[ir.Value, TensorType, bool]:
         value = node.outputs[0]
     if (fact.shape or ())[growth.axis] != 1:
         return value, fact, False
-    return *without_axis(view, value, fact, growth.axis), True
+    return *without_axis(view, value, fact, growth.axis, types), True
 
 
 def _without(shape: tuple[object, ...], axis: int) -> tuple[object, ...]:

@@ -138,7 +138,7 @@ def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> i
         user.replace_input_with(k, carry.initial)
     element, row = writes.row, types[writes.row]
     for _ in range(writes.leading):
-        element, row = without_axis(view, element, row, 0)
+        element, row = without_axis(view, element, row, 0, types)
     hole = detach(carry)
     (stack,) = exchange(view, carry, [(element, row)])
     # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.

@@ -128,18 +128,31 @@ def fill(hole: ir.Node, emit: Emitter, result: ir.Value) -> None:
         graph.remove(hole, safe=True)
 
 
-def without_axis(view: View, value: ir.Value, fact: TensorType, axis: int) -> tuple[ir.Value, TensorType]:
+def without_axis(view: View, value: ir.Value, fact: TensorType, axis: int, types: Types) -> tuple[ir.Value, TensorType]:
     """The value without an axis of extent 1: what it was made from by adding that axis, else a Squeeze of it."""
-    shape = None if fact.shape is None else fact.shape[:axis] + fact.shape[axis + 1 :]
+    bare = TensorType(fact.dtype, None if fact.shape is None else fact.shape[:axis] + fact.shape[axis + 1 :])
     node = source(value).producer()
-    if fact.shape is not None and node is not None and node.op_type == "Unsqueeze" and node.inputs[0] is not None:
-        axes = [entry % len(fact.shape) for entry in constant_axes(node, view.opset) or []]
-        if axes == [axis]:
-            return node.inputs[0], TensorType(fact.dtype, shape)
+    if node is not None and node.inputs and node.inputs[0] is not None and _adds_axis(node, fact, bare, types, view):
+        return node.inputs[0], bare
     emit = Emitter(view.opset, Types())
     squeezed = emit.squeeze(value, [axis])
     view.body.extend(emit.nodes)
-    return squeezed, TensorType(fact.dtype, shape)
+    return squeezed, bare
+
+
+def _adds_axis(node: ir.Node, fact: TensorType, bare: TensorType, types: Types, view: View) -> bool:
+    """Whether the node does nothing but add an axis of extent 1 to a value of type `bare`, which gives `fact`."""
+    if fact.shape is None or bare.shape is None or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "Reshape":
+        return types[node.inputs[0]].same_shape(bare)
+    if node.op_type != "Unsqueeze":
+        return False
+    axes = constant_axes(node, view.opset)
+    if axes is None or len(axes) != 1:
+        return False
+    axis = axes[0] % len(fact.shape)
+    return fact.shape[:axis] + fact.shape[axis + 1 :] == bare.shape and fact.shape[axis] == 1
 
 
 def constant_axes(node: ir.Node, opset: int) -> list[int] | None:
