@@ -15,7 +15,7 @@ PY := .venv/bin/python
 	@touch $@
 
 demo: .venv/.installed
-	@echo "== lifting examples/time_grid.py's loop, verifying it, running it"
+	@echo "== lifting the loop of examples/time_grid.py, verifying it, running it"
 	$(PY) examples/time_grid.py
 
 test: .venv/.installed

@@ -275,7 +275,7 @@ class _Tally:
     def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
         if got.failed:
             self._failed.add(case.label)
-        else:
+        elif case.label not in self._skipped:
             self._skipped.add(case.label)
             self.note("the original fails where the rewritten model gives a result", expected.error)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +25,8 @@ Feeds = dict[str, Any]
 
 COUNTS = (2, 1, 0, -1, 17, 300)
 SIZES = (2, 3, 1, 17, 4, 0)
-KINDS = ("plain", "special", "ties", "bits", "small")
+LARGE_SIZE = 1000
+KINDS = ("plain", "special", "ties", "bits", "small", "lengths")
 
 LARGEST_TENSOR = 1 << 26
 """Elements; an input with a larger fixed shape has to be given."""
@@ -80,6 +81,8 @@ def _plans(seed: int) -> Iterator[_Plan]:
         yield _Plan(next(number), kind, 3, count, uniform=True, override=False)
     for size in SIZES[2:]:
         yield _Plan(next(number), "plain", size, 3, uniform=True, override=False)
+    for kind in ("lengths", "plain"):
+        yield _Plan(next(number), kind, LARGE_SIZE, 3, uniform=True, override=False)
     for index in number:
         rng = np.random.default_rng((seed, index, 1))
         kind, size, count = rng.choice(KINDS), rng.choice(SIZES), rng.choice(COUNTS)
@@ -88,62 +91,74 @@ def _plans(seed: int) -> Iterator[_Plan]:
 
 
 def _make_feeds(model: ir.Model, counted: frozenset[str], plan: _Plan, rng: np.random.Generator) -> Feeds:
-    sizes: dict[str, int] = {}
-    feeds: Feeds = {}
-    for value in model.graph.inputs:
-        name = value.name or ""
-        has_default = name in model.graph.initializers
-        if has_default and not plan.override:
-            continue
-        feeds[name] = _make(value.type, value, name in counted, plan, sizes, rng)
-    return feeds
+    values = [
+        value for value in model.graph.inputs if plan.override or (value.name or "") not in model.graph.initializers
+    ]
+    shapes = _shapes(values, counted, plan, rng)
+    return {
+        value.name or "": _make(value.type, value, shapes[value.name or ""], value.name in counted, plan, rng)
+        for value in values
+    }
 
 
 def _make(
     kind: ir.TypeProtocol | None,
     value: ir.Value,
+    shape: tuple[int, ...],
     counts: bool,
     plan: _Plan,
-    sizes: dict[str, int],
     rng: np.random.Generator,
 ) -> Any:
     if isinstance(kind, ir.OptionalType):
-        return None if rng.random() < 0.3 else _make(kind.elem_type, value, counts, plan, sizes, rng)
+        return None if rng.random() < 0.3 else _make(kind.elem_type, value, shape, counts, plan, rng)
     if isinstance(kind, ir.SequenceType):
-        length = plan.size if plan.uniform else int(rng.integers(0, 4))
-        return [_make(kind.elem_type, value, counts, plan, sizes, rng) for _ in range(length)]
+        length = min(plan.size, 17) if plan.uniform else int(rng.integers(0, 4))
+        return [_make(kind.elem_type, value, shape, counts, plan, rng) for _ in range(length)]
     if not isinstance(kind, ir.TensorType):
         raise LoopliftError(f"can't make up input {value.name!r} of type {kind}: give inputs")
-    shape = _shape(value, counts, plan, sizes, rng)
     if counts:
         return _trip_values(shape, kind.dtype, plan, rng)
-    return _values(shape, kind.dtype, plan.kind, rng)
+    return _values(shape, kind.dtype, plan, rng)
 
 
-def _shape(
-    value: ir.Value, counts: bool, plan: _Plan, sizes: dict[str, int], rng: np.random.Generator
-) -> tuple[int, ...]:
-    def free() -> int:
-        if counts and rng.random() < 0.75:
-            return 1
-        return plan.size if plan.uniform else int(rng.choice(SIZES))
+def _shapes(
+    values: Sequence[ir.Value], counted: frozenset[str], plan: _Plan, rng: np.random.Generator
+) -> dict[str, tuple[int, ...]]:
+    """A shape for each input; a symbolic dim has one size in all of them."""
+    sizes: dict[str, int] = {}
+    dims = {value.name or "": _dims(value, value.name in counted, rng) for value in values}
+    for name, shape in dims.items():
+        for key in (dim for dim in shape if isinstance(dim, str)):
+            if key not in sizes:
+                scalar_like = name in counted and rng.random() < 0.75
+                sizes[key] = 1 if scalar_like else plan.size if plan.uniform else int(rng.choice(SIZES))
+    for name, shape in dims.items():
+        _shrink(name, shape, sizes)
+    return {name: tuple(sizes.get(str(dim), dim) for dim in shape) for name, shape in dims.items()}  # type: ignore[misc]
 
+
+def _dims(value: ir.Value, counts: bool, rng: np.random.Generator) -> list[int | str]:
+    """The dims of an input; an unknown one is a key: its symbol, or its place if it has none."""
     if value.shape is None:
         rank = 0 if counts else int(rng.choice((1, 0, 2)))
-        return tuple(free() for _ in range(rank))
-    dims: list[int] = []
-    for dim in value.shape:
-        if isinstance(dim, int):
-            dims.append(dim)
-        elif dim.value is None:
-            dims.append(free())
-        else:
-            dims.append(sizes.setdefault(str(dim.value), free()))
-    if math.prod(dims) > _LARGEST_FREE:
-        dims = [dim if isinstance(given, int) else 1 for dim, given in zip(dims, value.shape, strict=True)]
-    if math.prod(dims) > LARGEST_TENSOR:
-        raise LoopliftError(f"input {value.name!r} of shape {value.shape} is too large to make up: give inputs")
-    return tuple(dims)
+        return [f"{value.name} axis {axis}" for axis in range(rank)]
+    return [
+        dim if isinstance(dim, int) else str(dim.value) if dim.value is not None else f"{value.name} axis {axis}"
+        for axis, dim in enumerate(value.shape)
+    ]
+
+
+def _shrink(name: str, shape: Sequence[int | str], sizes: dict[str, int]) -> None:
+    """Makes unknown dims 1, the leading ones first, until the input is not too large."""
+
+    def elements() -> int:
+        return math.prod(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
+
+    for key in (dim for dim in shape if isinstance(dim, str)):
+        if elements() > _LARGEST_FREE:
+            sizes[key] = 1
+    if elements() > LARGEST_TENSOR:
+        raise LoopliftError(f"input {name!r} of shape {list(shape)} is too large to make up: give inputs")
 
 
 def _trip_values(shape: tuple[int, ...], dtype: ir.DataType, plan: _Plan, rng: np.random.Generator) -> Array:
@@ -154,7 +169,7 @@ def _trip_values(shape: tuple[int, ...], dtype: ir.DataType, plan: _Plan, rng: n
     if is_float(kind):
         choices = (*COUNTS, 0.5, 0.1, 0.25, -1.5, 1.1)
     if not (is_float(kind) or kind.kind in "iu"):
-        return _values(shape, dtype, plan.kind, rng)
+        return _values(shape, dtype, plan, rng)
     numbers = np.full(shape, plan.count if plan.uniform else rng.choice(choices))
     return np.asarray(_fitting(numbers, kind))
 
@@ -171,19 +186,19 @@ def _numpy(dtype: ir.DataType) -> np.dtype[Any]:
     return np.dtype(dtype.numpy())
 
 
-def _values(shape: tuple[int, ...], dtype: ir.DataType, kind: str, rng: np.random.Generator) -> Array:
+def _values(shape: tuple[int, ...], dtype: ir.DataType, plan: _Plan, rng: np.random.Generator) -> Array:
     if dtype == ir.DataType.STRING:
         return np.asarray(rng.choice(np.array(["", "a", "loop", "lift", "\u00e9"], dtype=object), size=shape), object)
     array = _numpy(dtype)
     if array == np.bool_:
-        share = {"small": 0.0, "ties": 1.0}.get(kind, 0.5)
+        share = {"small": 0.0, "ties": 1.0}.get(plan.kind, 0.5)
         return np.asarray(rng.random(shape) < share)
     if array.kind == "c":
         part = ir.DataType.FLOAT if array.itemsize == 8 else ir.DataType.DOUBLE
-        return np.asarray(_values((*shape, 2), part, kind, rng).view(array)).reshape(shape)
+        return np.asarray(_values((*shape, 2), part, plan, rng).view(array)).reshape(shape)
     if is_float(array):
-        return _floats(shape, array, kind, rng)
-    return _integers(shape, dtype, array, kind, rng)
+        return _floats(shape, array, plan.kind, rng)
+    return _integers(shape, dtype, array, plan, rng)
 
 
 def _floats(shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, rng: np.random.Generator) -> Array:
@@ -220,14 +235,19 @@ def _random_bits(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Ge
 
 
 def _integers(
-    shape: tuple[int, ...], dtype: ir.DataType, array: np.dtype[Any], kind: str, rng: np.random.Generator
+    shape: tuple[int, ...], dtype: ir.DataType, array: np.dtype[Any], plan: _Plan, rng: np.random.Generator
 ) -> Array:
+    """Plain ones are 0 to 2 and small ones 0 or 1, since many are indices; lengths go up to the unknown dims' size."""
     least, greatest = int(dtype.min), int(dtype.max)
-    if kind == "special":
+    if plan.kind == "special":
         pool = (least, least + 1, greatest, greatest - 1, 0, 1)
         return np.asarray(rng.choice(np.array(pool, dtype=object), size=shape)).astype(array)
-    ranges: Mapping[str, tuple[int, int]] = {"plain": (0, 2), "ties": (-4, 8), "bits": (least, greatest)}
-    low, high = ranges.get(kind, (0, 1))
-    unsigned = least == 0
-    numbers = rng.integers(max(low, least), min(high, greatest), shape, np.uint64 if unsigned else np.int64, True)
+    ranges: Mapping[str, tuple[int, int]] = {
+        "plain": (0, 2),
+        "ties": (-4, 8),
+        "bits": (least, greatest),
+        "lengths": (plan.size // 2, plan.size),
+    }
+    low, high = (min(max(end, least), greatest) for end in ranges.get(plan.kind, (0, 1)))
+    numbers = rng.integers(low, high, shape, np.uint64 if least == 0 else np.int64, True)
     return np.asarray(numbers).astype(array)
