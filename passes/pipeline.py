@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
+from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.definitions import add_definitions
 from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
@@ -18,6 +19,8 @@ from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.names import fix_names
 from looplift.passes.report import Finding
 from looplift.passes.simplify_condition import SimplifyCondition
+from looplift.passes.stack_concats import StackConcats
+from looplift.passes.stack_scatters import StackScatters
 from looplift.passes.stack_sequences import StackSequences
 from looplift.passes.surgery import drop_unused_nodes
 from looplift.passes.walk import places
@@ -37,7 +40,10 @@ def normalisers() -> Sequence[Pass]:
         ForwardInvariantCarries(),
         HoistInvariants(),
         SimplifyCondition(),
+        CountWhileLoops(),
         StackSequences(),
+        StackConcats(),
+        StackScatters(),
         DropDead(),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
@@ -87,7 +88,13 @@ def _same_slice(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:
     axes = _axes(over, node, starts_in, axes_in)
     shifted = [axis % rank + over.lead for axis in axes]
     steps = [over.outside(steps_in)] if steps_in is not None else []
-    bounds = [over.outside(starts_in), over.outside(ends_in), over.emit.const(shifted)]
+    # Slice wants its axes in the type of its bounds.
+    narrow = over.types[starts_in].dtype == ir.DataType.INT32
+    bounds = [
+        over.outside(starts_in),
+        over.outside(ends_in),
+        over.emit.const(shifted, np.int32 if narrow else np.int64),
+    ]
     return over.emit.op("Slice", [over.stack(data), *bounds, *steps])
 
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
 from looplift.patterns.proof import Refusal
+from looplift.patterns.types import Dim
 
 
 def matmul(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -70,4 +71,32 @@ def einsum(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     return [over.emit.op("Einsum", operands, {"equation": ir.AttrString("equation", text)})]
 
 
-RULES: dict[str, Rule] = {"Einsum": einsum, "MatMul": matmul}
+def gemm(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
+    """Gemm of rows that vary with a matrix that does not: the rows of all iterations in one Gemm.
+
+    The bias may not name the rows: it is a scalar, a vector, or has one row.
+    """
+    a, b, c = [*node.inputs, None][:3]
+    assert a is not None and b is not None
+    invariant = all(value is None or not over.varies(value) for value in (b, c))
+    shape, result = over.types[a].shape, over.types[node.outputs[0]].shape
+    if not invariant or ("transA" in node.attributes and node.attributes["transA"].as_int()):
+        raise NotOverTime(Refusal("more of Gemm than its rows varies", node))
+    if c is not None and not _one_row(over.types[c].shape):
+        raise NotOverTime(Refusal("the bias of Gemm has a row of its own for each row", node))
+    if shape is None or result is None or not all(isinstance(dim, int) for dim in (*shape, *result)):
+        raise NotOverTime(Refusal("the shape of Gemm's rows is not known", node))
+    emit = over.emit
+    rows = emit.op("Reshape", [over.stack(a), emit.const([-1, int(shape[1] or 0)])])
+    bias = [over.outside(c)] if c is not None else []
+    product = emit.op("Gemm", [rows, over.outside(b), *bias], dict(node.attributes))
+    leading = emit.slice(emit.op("Shape", [over.stack(a)]), 0, over.lead, 0)
+    extents = emit.op("Concat", [leading, emit.const([int(dim or 0) for dim in result])], {"axis": 0})
+    return [emit.op("Reshape", [product, extents])]
+
+
+def _one_row(shape: tuple[Dim, ...] | None) -> bool:
+    return shape is not None and (len(shape) < 2 or shape[0] == 1)
+
+
+RULES: dict[str, Rule] = {"Einsum": einsum, "Gemm": gemm, "MatMul": matmul}
