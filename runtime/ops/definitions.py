@@ -15,6 +15,9 @@ from looplift.runtime.ops import DOMAIN
 EXACT = "<exact>"
 """Stands for the attribute that makes a 0 in the shape of a Reshape mean 0: opset 14 has it."""
 
+EMIT_PREVIOUS = """
+        looplift_emit_previous_is_set = Cast <to = 9> (looplift_emit_previous)"""
+
 EMITTED = """
             looplift_emitted = If (looplift_emit_previous_is_set) <
                 then_branch = looplift_before () => (looplift_state_before) {
@@ -26,14 +29,24 @@ EMITTED = """
             >"""
 """In a Loop body: the state that is stacked, of ``looplift_previous`` and ``looplift_updated``."""
 
-STACKED = f"""
-        looplift_first_axis_float = Constant <value = float[1] {{0}}> ()
-        looplift_rows_shape = Shape (looplift_rows)
-        looplift_first_axis = Cast <to = 7> (looplift_first_axis_float)
-        looplift_count = Gather <axis = 0> (looplift_rows_shape, looplift_first_axis)
-        looplift_stacked_shape = Concat <axis = 0> (looplift_count, looplift_row_shape)
-        scan_output = Reshape {EXACT} (looplift_rows, looplift_stacked_shape)"""
-"""``scan_output`` from ``looplift_rows`` and ``looplift_row_shape``: engines may lose the shape of no rows."""
+STACKED = """
+        looplift_is_any = Cast <to = 9> (looplift_count)
+        scan_output = If (looplift_is_any) <
+            then_branch = looplift_some () => (looplift_some_rows) {
+                looplift_some_rows = Identity (looplift_rows)
+            },
+            else_branch = looplift_none () => (looplift_no_rows) {
+                looplift_no_count_float = Constant <value = float[1] {0}> ()
+                looplift_no_count = Cast <to = 7> (looplift_no_count_float)
+                looplift_first_shape = Shape (looplift_first)
+                looplift_no_rows_shape = Concat <axis = 0> (looplift_no_count, looplift_first_shape)
+                looplift_no_rows = Expand (looplift_first, looplift_no_rows_shape)
+            }
+        >"""
+"""``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows shaped as the state ``looplift_first``.
+
+Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none.
+"""
 
 CONSTANTS = """
         looplift_zero_float = Constant <value = float {0}> ()
@@ -58,23 +71,21 @@ TICK = """
 
 
 def read_flag(name: str, opset: int) -> str:
-    """Nodes that make ``looplift_<name>`` (int64) and ``looplift_<name>_is_set`` (bool) of an int attribute, 0 or 1.
+    """Nodes that make ``looplift_<name>``, an int64 scalar, of the int attribute ``name`` (0 or 1) of the function.
 
     From opset 12 a Constant takes an int. Before, an attribute can only steer an op: gathering row 0 of the table
     [[0, 0], [1, 0]] finds no 1, gathering column 0 finds it.
     """
-    is_set = f"""
-        looplift_{name}_is_set = Cast <to = 9> (looplift_{name})"""
     if opset >= 12:
         return f"""
-        looplift_{name} = Constant <value_int: int = @{name}> (){is_set}"""
+        looplift_{name} = Constant <value_int: int = @{name}> ()"""
     return f"""
         looplift_{name}_table = Constant <value = float[2, 2] {{0, 0, 1, 0}}> ()
         looplift_{name}_zero = Constant <value = float {{0}}> ()
         looplift_{name}_index = Cast <to = 7> (looplift_{name}_zero)
         looplift_{name}_line = Gather <axis: int = @{name}> (looplift_{name}_table, looplift_{name}_index)
         looplift_{name}_float = ReduceMax <keepdims = 0> (looplift_{name}_line)
-        looplift_{name} = Cast <to = 7> (looplift_{name}_float){is_set}"""
+        looplift_{name} = Cast <to = 7> (looplift_{name}_float)"""
 
 
 def define(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onnx.FunctionProto:
@@ -82,7 +93,7 @@ def define(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onn
 
     Args:
         signature: op type, attributes, inputs and outputs.
-        flags: the int attributes that the body reads, see ``read_flag``.
+        flags: the int attributes that the body reads, ``emit_previous`` among them; see ``read_flag``.
         body: its nodes.
         opset: version of the standard ops, 8 or later.
     """
@@ -94,6 +105,6 @@ def define(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onn
 @functools.cache
 def _parse(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onnx.FunctionProto:
     header = f'<domain: "{DOMAIN}", opset_import: ["": {opset}]>'
-    nodes = "".join(read_flag(flag, opset) for flag in flags) + body
+    nodes = "".join(read_flag(flag, opset) for flag in flags) + EMIT_PREVIOUS + body
     nodes = nodes.replace(EXACT, "<allowzero = 1>" if opset >= 14 else "")
     return onnx.parser.parse_function(f"{header} {signature} {{ {nodes} }}")

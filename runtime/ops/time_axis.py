@@ -120,7 +120,7 @@ def _by_time(op: str, series: Series, value: Array, time: int, state: Array) -> 
 def _fill(rows: Array, state: Array, steps: Sequence[Array], emit_previous: bool, advance: Advance) -> Array:
     """Fills the rows and returns the last state, a new array."""
     if len(rows) == 0:
-        return state.copy()
+        return np.array(state)
     if not emit_previous:
         advance(rows, state, steps)
         return np.array(rows[-1])

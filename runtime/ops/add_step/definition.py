@@ -19,15 +19,16 @@ LOOP = f"""
         }}>"""
 
 SHAPED = f"""
-        looplift_row_shape = If (looplift_emit_previous_is_set) <
-            then_branch = looplift_as_before () => (looplift_shape_before) {{
-                looplift_shape_before = Shape (v_initial)
+        looplift_first = If (looplift_emit_previous_is_set) <
+            then_branch = looplift_first_before () => (looplift_initial) {{
+                looplift_initial = Identity (v_initial)
             }},
-            else_branch = looplift_as_after () => (looplift_shape_after) {{
-                looplift_first_updated = Add (v_initial, step)
-                looplift_shape_after = Shape (looplift_first_updated)
-            }}
-        >{STACKED}"""
+            else_branch = looplift_first_after () => (looplift_grown) {{ looplift_grown = Add (v_initial, step) }}
+        >
+        looplift_zero_float = Constant <value = float {{0}}> ()
+        looplift_zero = Cast <to = 7> (looplift_zero_float)
+        looplift_rows_shape = Shape (looplift_rows)
+        looplift_count = Gather <axis = 0> (looplift_rows_shape, looplift_zero){STACKED}"""
 
 UNSHAPED = """
         scan_output = Identity (looplift_rows)"""

@@ -131,6 +131,5 @@ def _straight_moves(state: Array, step: Array) -> tuple[Int64, Int64, Int64]:
     # of the binade's lower edge: an exact sum just under the edge rounds on a finer grid.
     room = np.where(delta > 0, largest - fraction, np.maximum(fraction, 1) - 1)
     moves = room // np.maximum(np.abs(delta), 1) * (delta == delta_then)
-    delta[state != state] = 0
-    moves[delta == 0] = NEVER
+    moves[delta == 0] = NEVER  # a fixed point: infinity, NaN, or a step too small to move the state
     return bits[0], delta, moves

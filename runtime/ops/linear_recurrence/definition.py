@@ -56,7 +56,9 @@ BODY = f"""{CONSTANTS}
             looplift_sum = Add (looplift_product, looplift_b_now)
             looplift_updated = Reshape {EXACT} (looplift_sum, looplift_row_shape){EMITTED}
         }}>
-        looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times){STACKED}"""
+        looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times)
+        looplift_count = Identity (looplift_time)
+        looplift_first = Identity (v_initial){STACKED}"""
 
 
 def definition(opset: int) -> onnx.FunctionProto:

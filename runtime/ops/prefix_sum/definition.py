@@ -26,7 +26,9 @@ BODY = f"""{CONSTANTS}
             looplift_sum = Add (looplift_previous, looplift_x_now)
             looplift_updated = Reshape {EXACT} (looplift_sum, looplift_row_shape){EMITTED}
         }}>
-        looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times){STACKED}"""
+        looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times)
+        looplift_count = Identity (looplift_time)
+        looplift_first = Identity (v_initial){STACKED}"""
 
 
 def definition(opset: int) -> onnx.FunctionProto:
