@@ -10,9 +10,9 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.patterns.proof import Refusal
 from looplift.passes.report import Finding
 from looplift.passes.walk import loops, node_name
+from looplift.patterns.proof import Refusal
 
 ORIGIN = "looplift.origin"
 
@@ -29,6 +29,7 @@ class Entry:
     carries: list[str] = dataclasses.field(default_factory=list)
     actions: list[str] = dataclasses.field(default_factory=list)
     refusal: str = ""
+    part_of: str = ""
     order: int = 0
 
 
@@ -76,20 +77,33 @@ class Journal:
         if entry is not None:
             entry.refusal = str(refusal)
 
+    def absorb(self, gone: ir.Node, into: ir.Node) -> None:
+        """Notes that a loop is gone because another one does its work too: it is lifted when that one is."""
+        mark = gone.metadata_props.get(ORIGIN)
+        if mark in self._entries:
+            self._entries[mark].part_of = into.metadata_props.get(ORIGIN, "")
+
+    def _whole(self, mark: str) -> str:
+        """The mark of the loop that does this one's work."""
+        while self._entries[mark].part_of in self._entries:
+            mark = self._entries[mark].part_of
+        return mark
+
     def end(self, model: ir.Model) -> tuple[Finding, ...]:
         """Takes the marks off and gives a finding for every original loop."""
         left = {node.metadata_props.pop(ORIGIN, None) for node, _ in loops(model)}
         findings = []
         for mark, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
-            stays = mark in left
+            whole = self._entries[self._whole(mark)]
+            stays = self._whole(mark) in left
             findings.append(
                 Finding(
                     node=entry.node,
                     op_type=entry.op_type,
                     path=entry.path,
                     lifted=not stays,
-                    recurrence="; ".join(entry.recurrences),
-                    reason=(entry.refusal or "no rule applies") if stays else "",
+                    recurrence="; ".join(whole.recurrences),
+                    reason=(whole.refusal or "no rule applies") if stays else "",
                     trip_count=entry.trip_count,
                     carries=tuple(entry.carries),
                     actions=tuple(entry.actions),
