@@ -108,7 +108,7 @@ def test_names_that_do_not_resolve_are_refused_in_one_line() -> None:
 def test_loops_that_no_engine_takes_are_left(name: str) -> None:
     path = EXPORTS / f"{name}.onnx"
     before, after = ir.load(path), ir.from_proto(looplift.optimize(path))
-    assert count_ops(after) == count_ops(before)
+    assert count_ops(after)["Loop"] == count_ops(before)["Loop"]
     with pytest.raises(looplift.LoopliftError, match=r"^[^\n]*$"):
         looplift.Session(path)
 
