@@ -18,7 +18,8 @@ from looplift import console, interop, storage
 from looplift.checking import feeds as feeds_file
 from looplift.checking.check import Check, verify
 from looplift.checking.inputs import Feeds, generate
-from looplift.optimizer import TARGETS, explain, lift
+from looplift.optimizer import explain, lift
+from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError
 from looplift.session import Session
 

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from looplift import interop, legality
 from looplift.passes import run_pipeline
+from looplift.passes.pipeline import TARGETS
 from looplift.passes.report import Finding
 from looplift.report import Report
 from looplift.runtime.errors import LoopliftError
 
 Model = TypeVar("Model")
-
-TARGETS = ("kernel", "standard")
 
 
 @overload
