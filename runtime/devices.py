@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import onnx_ir as ir
 
@@ -13,6 +13,7 @@ from looplift.runtime.interpreter.values import as_value, host
 from looplift.runtime.ops import DOMAIN, Op, all_ops
 
 Kernel = Callable[..., tuple[Any, ...]]
+RunKernel = Callable[[Op, Mapping[str, Any], Sequence[bool]], Kernel]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Device:
     """
 
     description: str
-    run_kernel: Callable[[Op, Mapping[str, Any], Sequence[bool]], Kernel]
+    run_kernel: RunKernel
     keeps_values: bool = False
 
 
@@ -45,26 +46,23 @@ def choose(requirement: str, model: ir.Model, *, definitions: bool) -> Device:
     if requirement == "numpy":
         return Device("numpy (asked for)", _on_numpy)
     if requirement == "webgpu":
-        return Device(f"webgpu: {_webgpu_adapter('webgpu')} (asked for)", _on_webgpu, keeps_values=True)
+        return Device(f"webgpu: {_webgpu_adapter('webgpu')} (asked for)", _kernels_on_webgpu(), keeps_values=True)
     if definitions or not _has_webgpu_op(model):
         return Device("numpy (no node has a WebGPU kernel)", _on_numpy)
     try:
         adapter = _webgpu_adapter("auto")
     except LoopliftError as error:
         return Device(f"numpy ({error})", _on_numpy)
-    return Device(f"webgpu: {adapter} (real hardware)", _on_webgpu, keeps_values=True)
+    return Device(f"webgpu: {adapter} (real hardware)", _kernels_on_webgpu(fall_back=True), keeps_values=True)
 
 
 def _has_webgpu_op(model: ir.Model) -> bool:
-    graphs = (model.graph, *model.functions.values())
-    return any(
-        node.domain == DOMAIN and node.op_type in all_ops() and all_ops()[node.op_type].package is not None
-        for graph in graphs
-        for node in graph.all_nodes()
-    )
+    nodes = [*model.graph.all_nodes(), *(node for f in model.functions.values() for node in f.all_nodes())]
+    ours = {node.op_type for node in nodes if node.domain == DOMAIN} & set(all_ops())
+    return any(all_ops()[name].package is not None for name in ours)
 
 
-def _webgpu_adapter(requirement: str) -> str:
+def _webgpu_adapter(requirement: Literal["auto", "webgpu"]) -> str:
     """Open the device and say which it is.
 
     Raises:
@@ -72,20 +70,24 @@ def _webgpu_adapter(requirement: str) -> str:
     """
     from looplift.runtime import webgpu
 
-    return str(webgpu.open_device(requirement))
+    return webgpu.open_device(requirement).name
 
 
 def _on_numpy(op: Op, attributes: Mapping[str, Any], wanted: Sequence[bool]) -> Kernel:
     return lambda *inputs: op.numpy([as_value(host(x)) for x in inputs], attributes, wanted)
 
 
-def _on_webgpu(op: Op, attributes: Mapping[str, Any], wanted: Sequence[bool]) -> Kernel:
+def _kernels_on_webgpu(*, fall_back: bool = False) -> RunKernel:
+    """WebGPU kernels; numpy where there is none for a case, or, with `fall_back`, where the device fails."""
     from looplift.runtime import webgpu
 
-    on_numpy = _on_numpy(op, attributes, wanted)
+    def kernel(op: Op, attributes: Mapping[str, Any], wanted: Sequence[bool]) -> Kernel:
+        on_numpy = _on_numpy(op, attributes, wanted)
 
-    def run(*inputs: Any) -> tuple[Any, ...]:
-        results = webgpu.run_op(op, [as_value(x) for x in inputs], attributes, wanted)
-        return on_numpy(*inputs) if results is None else results
+        def run(*inputs: Any) -> tuple[Any, ...]:
+            results = webgpu.run_op(op, [as_value(x) for x in inputs], attributes, wanted, fall_back=fall_back)
+            return on_numpy(*inputs) if results is None else results
 
-    return run
+        return run
+
+    return kernel

@@ -137,13 +137,14 @@ def spread(stacks: Sequence[Stack], used: Sequence[bool], text: Callable[[Stack]
     return [text(next(remaining)) if wanted else "None" for wanted in used]
 
 
-def empty_rows_finder(call: Call, graph: ir.Graph, states: int, kinds: Sequence[str | None]) -> str:
+def empty_rows_finder(call: Call, graph: ir.Graph, skipped: int, kinds: Sequence[str | None]) -> str:
     """Bind what finds the shapes of scan outputs when no iteration runs."""
     finder = shapes.EmptyRows(
         model=call.program.model,
         graph=graph,
-        opsets=dict(call.frame.opsets),
-        states=states,
+        opsets=call.frame.opsets,
+        attributes=call.frame.attributes,
+        skipped=skipped,
         kinds=tuple(kinds),
     )
     return call.program.source.bind("empty_rows", finder)

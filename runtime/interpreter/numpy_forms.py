@@ -6,6 +6,7 @@ onnx's reference implementation (None) wherever types, opset or attributes are n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from looplift.runtime.interpreter import types
 from looplift.runtime.interpreter.values import Array
 
 if TYPE_CHECKING:
-    from looplift.runtime.interpreter.program import Call
+    from looplift.runtime.interpreter.call import Call
 
 Form = Callable[["Call", Sequence["str | None"]], "str | None"]
 
@@ -38,10 +39,12 @@ def _kind(call: Call) -> str | None:
 
 def _infix(symbol: str, accepted: frozenset[str]) -> Form:
     def make(call: Call, kinds: Sequence[str | None]) -> str | None:
-        legacy = "broadcast" in call.attributes or "axis" in call.attributes
-        if _kind(call) not in accepted or len(call.inputs) != 2 or legacy:
+        if _kind(call) not in accepted or len(call.inputs) != 2:
             return None
         a, b = call.arguments()
+        if "axis" in call.attributes:
+            call.program.source.use(aligned)
+            b = f"aligned({b}, {a}, {int(call.attributes['axis'].value)})"
         return f"{a} {symbol} {b}"
 
     return make
@@ -52,6 +55,16 @@ def _prefix(text: str, accepted: frozenset[str]) -> Form:
         return f"{text}({call.arguments()[0]})" if _kind(call) in accepted and not call.attributes else None
 
     return make
+
+
+def aligned(b: Array, a: Array, axis: int) -> Array:
+    """The second operand with its first axis at `axis` of the first operand, as broadcasting was before opset 7.
+
+    Raises:
+        ValueError: it has more axes than are left there.
+    """
+    shaped: Array = b.reshape(b.shape + (1,) * (a.ndim - axis % a.ndim - b.ndim))
+    return shaped
 
 
 def truncated_quotient(a: Array, b: Array) -> Array:
@@ -65,7 +78,7 @@ def truncated_quotient(a: Array, b: Array) -> Array:
 def _div(call: Call, kinds: Sequence[str | None]) -> str | None:
     if _kind(call) in types.FLOATS:
         return _infix("/", types.FLOATS)(call, kinds)
-    if _kind(call) in types.INTEGERS and len(call.inputs) == 2:
+    if _kind(call) in types.INTEGERS and len(call.inputs) == 2 and "axis" not in call.attributes:
         call.program.source.use(truncated_quotient)
         return f"truncated_quotient({', '.join(call.arguments())})"
     return None
@@ -75,10 +88,11 @@ def _variadic(function: str) -> Form:
     def make(call: Call, kinds: Sequence[str | None]) -> str | None:
         if _kind(call) not in _NATIVE:
             return None
-        first, *rest = call.arguments()
-        for other in rest:
-            first = f"{function}({first}, {other})"
-        return first if rest else None
+        arguments = call.arguments()
+        if len(arguments) != 2:
+            call.program.source.use(functools.reduce)
+            return f"reduce({function}, ({', '.join(arguments)},))"
+        return f"{function}({', '.join(arguments)})"
 
     return make
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from typing import Any
+
 import onnx
 import onnx_ir as ir
 from onnx import shape_inference
@@ -124,7 +126,8 @@ def defaults(schema: onnx.defs.OpSchema) -> dict[str, ir.Attr]:
     return {name: ir.serde.deserialize_attribute(proto) for name, proto in protos.items() if proto.name}
 
 
-def definition(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int) -> ir.Function:
+def definition(
+    schema: Any, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int) -> ir.Function:
     """The function by which the standard defines an op that onnx does not implement.
 
     Raises:

@@ -16,7 +16,7 @@ from looplift.runtime.interpreter import operators
 from looplift.runtime.interpreter.values import Array, Value, as_value
 
 if TYPE_CHECKING:
-    from looplift.runtime.interpreter.program import Call
+    from looplift.runtime.interpreter.call import Call
 
 
 def sequence_construct(*items: Value) -> list[Value]:

@@ -139,12 +139,12 @@ class Program:
         if domain == DOMAIN and node.op_type in all_ops():
             opset = frame.opset("") or onnx.defs.onnx_opset_version()
             return call.function(ir.serde.deserialize_function(all_ops()[node.op_type].definition(opset)))
-        opset = frame.opset(domain)
-        if opset is None:
+        version = frame.opset(domain)
+        if version is None:
             raise LoopliftError(f"the model does not import the domain '{domain or 'ai.onnx'}'")
-        schema = operators.schema_of(domain, node.op_type, opset)
+        schema = operators.schema_of(domain, node.op_type, version)
         if schema is None:
-            raise LoopliftError(f"there is no op {domain or 'ai.onnx'}::{node.op_type} in opset {opset}")
+            raise LoopliftError(f"there is no op {domain or 'ai.onnx'}::{node.op_type} in opset {version}")
         return call.standard(schema)
 
 

@@ -186,5 +186,5 @@ def _stack(column: Sequence[Array | None], length: int | None) -> Array | None:
     stacked = np.zeros((len(column), *shapes[0]), dtype=first.dtype)
     for b, x in enumerate(column):
         if x is not None:
-            stacked[(b, *map(slice, x.shape))] = x
+            stacked[b][tuple(slice(n) for n in x.shape)] = x
     return stacked

@@ -25,15 +25,18 @@ class EmptyRows:
     leaves open is what the body declares, and 0 if that says nothing either, as in ONNX Runtime.
 
     Attributes:
-        states: how many body inputs stand before the values given (a Loop's iteration number and condition).
+        attributes: those of the function around the body, which its nodes may refer to.
+        skipped: how many body inputs stand before the values given (a Loop's iteration number and condition).
         kinds: the types of the scan outputs.
     """
 
     model: ir.Model
     graph: ir.Graph
     opsets: Mapping[str, int]
-    states: int
+    attributes: Mapping[str, ir.Attr]
+    skipped: int
     kinds: tuple[str | None, ...]
+    _known: dict[bytes, dict[str, list[int | None]]] = dataclasses.field(default_factory=dict)
 
     def __call__(
         self, inputs: Sequence[Value], captured: Mapping[str, Value], used: Sequence[bool]
@@ -41,7 +44,7 @@ class EmptyRows:
         """Arrays of shape [0, ...] for the scan outputs in use, from the body's inputs and captures.
 
         Raises:
-            LoopliftError: a scan output's type is unknown, or the shapes do not fit together.
+            LoopliftError: a scan output's type is unknown.
         """
         outputs = self.graph.outputs[len(self.graph.outputs) - len(self.kinds) :]
         inferred = self._infer(inputs, captured)
@@ -58,29 +61,63 @@ class EmptyRows:
         return rows
 
     def _infer(self, inputs: Sequence[Value], captured: Mapping[str, Value]) -> dict[str, list[int | None]]:
-        body = ir.serde.serialize_graph(self.graph)
-        del body.value_info[:]
-        for info in body.output:
-            info.type.Clear()
-        for info, value in zip(body.input[self.states :], inputs, strict=True):
-            if value is not None:
-                info.CopyFrom(_value_info(info.name, as_value(value)))
-        for info in body.input[: self.states]:
-            info.type.tensor_type.shape.SetInParent()
-        present = {info.name for info in body.input} | {t.name for t in body.initializer}
-        for name, value in captured.items():
-            if name in present or value is None:
-                continue
-            if isinstance(value, np.ndarray) and value.size <= _SMALL and value.dtype in (np.int64, np.int32):
-                body.initializer.append(onnx.numpy_helper.from_array(value, name))
-            else:
-                body.input.append(_value_info(name, as_value(value)))
-        model = onnx.helper.make_model(
-            body, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
-        )
+        """The dimensions of the body's values, kept for the next time."""
+        names = [value.name or "" for value in self.graph.inputs[self.skipped :]]
+        given = {**dict(zip(names, inputs, strict=True)), **captured}
+        infos = {name: _value_info(name, as_value(value)) for name, value in given.items() if value is not None}
+        tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in captured.items() if _may_be_a_shape(v)}
+        known = [*(i.SerializeToString() for i in infos.values()), *(t.SerializeToString() for t in tensors.values())]
+        key = b"".join(known)
+        if key not in self._known:
+            self._known[key] = self._infer_anew(infos, tensors)
+        return self._known[key]
+
+    def _infer_anew(
+        self, infos: Mapping[str, onnx.ValueInfoProto], tensors: Mapping[str, onnx.TensorProto]
+    ) -> dict[str, list[int | None]]:
+        body = self._body()
+        for info in body.input[self.skipped :]:
+            if info.name in infos:
+                info.CopyFrom(infos[info.name])
+        own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+        body.initializer.extend(tensor for name, tensor in tensors.items() if name not in own)
+        body.input.extend(info for name, info in infos.items() if name not in own | set(tensors))
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        model = onnx.helper.make_model(body, opset_imports=imports)
         model.functions.extend(ir.serde.serialize_function(f) for f in self.model.functions.values())
-        found = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        return {info.name: _dims(info) for info in found.graph.output if info.type.tensor_type.HasField("shape")}
+        try:
+            found = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except onnx.shape_inference.InferenceError:  # an inference that gives up leaves what the body declares
+            return {}
+        constants = {tensor.name: list(tensor.dims) for tensor in found.graph.initializer}
+        infos_found = [*found.graph.input, *found.graph.value_info]
+        return constants | {i.name: _dims(i) for i in infos_found if i.type.tensor_type.HasField("shape")}
+
+    def _body(self) -> onnx.GraphProto:
+        """The body without what it declares for its results, which may be wrong and would be taken for given."""
+        body = ir.serde.serialize_graph(self.graph)
+        _fill_in(body, self.attributes)
+        del body.value_info[:]
+        del body.output[:]
+        for info in body.input[: self.skipped]:
+            info.type.tensor_type.shape.SetInParent()
+        return body
+
+
+def _fill_in(graph: onnx.GraphProto, attributes: Mapping[str, ir.Attr]) -> None:
+    """Replace references to the attributes of a function by their values."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name in attributes:
+                name = attribute.name
+                attribute.CopyFrom(ir.serde.serialize_attribute(attributes[attribute.ref_attr_name]))
+                attribute.name = name
+            for inner in (attribute.g, *attribute.graphs):
+                _fill_in(inner, attributes)
+
+
+def _may_be_a_shape(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.size <= _SMALL and value.dtype in (np.int64, np.int32)
 
 
 def _value_info(name: str, value: Value) -> onnx.ValueInfoProto:
