@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
+from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import TensorType, Types, infer_node, is_public
 
 INT64_MAX = np.iinfo(np.int64).max
@@ -57,7 +59,13 @@ class Emitter:
         inputs: Sequence[ir.Value | None],
         attributes: dict[str, ir.Attr | int | list[int]] | None = None,
     ) -> ir.Value:
-        """Writes a node of the default domain with one output, and gives that."""
+        """Writes a node of the default domain with one output, and gives that.
+
+        Raises:
+            Refused: the model's opset has no such operator.
+        """
+        if not onnx.defs.has(op_type, max_inclusive_version=self.opset):
+            raise Refused(Refusal(f"{op_type}, which the result needs, is not in opset {self.opset}"))
         return self.add(ir.node(op_type, inputs, attributes=attributes or {})).outputs[0]
 
     def const(self, array: np.ndarray | int | list[int], dtype: type = np.int64) -> ir.Value:
@@ -65,8 +73,17 @@ class Emitter:
         value = np.asarray(array) if isinstance(array, np.ndarray) else np.asarray(array, dtype)
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.op("Constant", [], {"value": ir.AttrTensor("value", ir.tensor(value))})
+            self._constants[key] = self.tensor(ir.tensor(value))
         return self._constants[key]
+
+    def tensor(self, tensor: ir.TensorProtocol) -> ir.Value:
+        """A Constant that holds a tensor. Before opset 9 only floats can be: a small integer is cast from one."""
+        if self.opset >= 9 or tensor.dtype.is_floating_point():
+            return self.op("Constant", [], {"value": ir.AttrTensor("value", tensor)})
+        array = tensor.numpy().astype(np.float64)
+        if not np.array_equal(array.astype(tensor.numpy().dtype), tensor.numpy()):
+            raise Refused(Refusal(f"a constant of the result can't be written in opset {self.opset}"))
+        return self.op("Cast", [self.tensor(ir.tensor(array))], {"to": int(tensor.dtype)})
 
     def axes_op(self, op_type: str, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Unsqueeze or Squeeze: axes are an attribute before opset 13, an input from then on."""

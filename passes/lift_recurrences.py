@@ -25,14 +25,14 @@ import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.passes.over_time import NotOverTime, OverTime
+from looplift.passes.over_time import OverTime
 from looplift.passes.over_time.rules import RULES
 from looplift.passes.recurrence_nodes import MovingParts
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
 from looplift.passes.walk import Place, loops, node_name
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.evolution import Evolution, Invariant, Overwritten, Unknown, evolution_of
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import Trip, trip_of
 from looplift.patterns.types import Types
@@ -130,7 +130,7 @@ class Attempt:
                     old, new = port.final, self.parts.final(port, self.over)
                 else:
                     old, new = port.stacked, self._scan_output(port)
-            except NotOverTime as refused:
+            except Refused as refused:
                 refusals[id(port)] = refused.refusal
                 continue
             assert old is not None, "only outputs that are used are asked for"
@@ -150,13 +150,14 @@ class Attempt:
     def commit(self, place: Place, journal: Journal) -> None:
         """Puts the nodes in front of the loop, moves its readers over to them and writes down what was done."""
         loop = self.view.node
+        name = node_name(loop)
         self.emit.insert_before(loop)
         for old, new in self._results:
             replace_value(old, new)
         for carry, node in self.parts.nodes:
             evolution = str(self.evolutions[carry.index])
-            node.name = f"{node_name(loop)}/{carry.previous.name}"
-            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{node_name(loop)}"
+            node.name = f"{name}/{carry.previous.name}"
+            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{name}"
             node.metadata_props[RECURRENCE] = evolution
             journal.found(loop, f"{carry.previous.name}: {evolution}")
         journal.did(loop, f"lifted: {self.trip.fact.fact}")

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
-from looplift.passes.over_time import NotOverTime, OverTime
+from looplift.passes.over_time import OverTime
 from looplift.patterns.evolution import AddStep, Evolution, LinearRecurrence, Overwritten, PrefixSum, Term, Unknown
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.trip import Scanned, Trip
 from looplift.patterns.values import source
 from looplift.patterns.view import Carry, LoopView, ScanInput, View
@@ -45,7 +45,7 @@ class MovingParts:
             if value is view.iteration:
                 return self._iterations(over)
             if value is view.condition_in:
-                raise NotOverTime(Refusal("the cond input is used as a value", view.node))
+                raise Refused(Refusal("the cond input is used as a value", view.node))
         for item in view.scan_inputs:
             if value is item.element:
                 return self._scan_input(item, over)
@@ -93,7 +93,7 @@ class MovingParts:
             return 1
         if item.axis < 0:
             if item.outer.shape is None:
-                raise NotOverTime(Refusal(f"the number of axes of '{item.outer.name}' is not known", self._view.node))
+                raise Refused(Refusal(f"the number of axes of '{item.outer.name}' is not known", self._view.node))
             return item.axis + len(item.outer.shape)
         return item.axis
 
@@ -141,7 +141,7 @@ class MovingParts:
                 refusal = Refusal(
                     f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node
                 )
-                raise NotOverTime(refusal)
+                raise Refused(refusal)
             with self._once(carry):
                 first = self._emit.unsqueeze(carry.initial, [0])
                 stacked = self._emit.op("Concat", [first, over.stack(carry.updated)], {"axis": 0})
@@ -159,14 +159,14 @@ class MovingParts:
         """Two carries that need each other's states have no order in which to compute them."""
         if carry.index in self._busy:
             name = carry.previous.name
-            raise NotOverTime(Refusal(f"'{name}' and another carried value depend on each other", self._view.node))
+            raise Refused(Refusal(f"'{name}' and another carried value depend on each other", self._view.node))
         return _Guard(self._busy, carry.index)
 
     def _make(self, carry: Carry, over: OverTime, previous: bool) -> ir.Node:
         evolution = self._evolutions[carry.index]
         rank = over.types[carry.previous].rank
         if isinstance(evolution, Unknown):
-            raise NotOverTime(evolution.refusal)
+            raise Refused(evolution.refusal)
         if isinstance(evolution, AddStep):
             step = self._total([self._signed(over.outside(_value(t)), t) for t in evolution.steps])
             inputs = [self._limit(over), self._condition(), carry.initial, step]
@@ -179,7 +179,7 @@ class MovingParts:
             self._keeps_shape(carry, over)
             node = self._linear(carry, evolution, over, rank, previous)
         else:
-            raise NotOverTime(Refusal(f"'{carry.previous.name}' never changes", self._view.node))
+            raise Refused(Refusal(f"'{carry.previous.name}' never changes", self._view.node))
         dtype = over.types[carry.initial].dtype
         for output in node.outputs:
             output.type = None if dtype is None else ir.TensorType(dtype)
@@ -192,7 +192,7 @@ class MovingParts:
         invariant_a = factor.value is None or not over.varies(factor.value)
         invariant_b = all(not over.varies(_value(term)) for term in addends)
         if invariant_a and invariant_b and over.lead > 1:
-            raise NotOverTime(Refusal("neither factor nor addend varies over time and batch", self._view.node))
+            raise Refused(Refusal("neither factor nor addend varies over time and batch", self._view.node))
         if factor.value is None:
             a = self._number(carry, over, -1)
         else:
@@ -222,16 +222,16 @@ class MovingParts:
     def _number(self, carry: Carry, over: OverTime, number: float) -> ir.Value:
         dtype = over.types[carry.initial].dtype
         if dtype is None:
-            raise NotOverTime(Refusal(f"the element type of '{carry.previous.name}' is not known", self._view.node))
+            raise Refused(Refusal(f"the element type of '{carry.previous.name}' is not known", self._view.node))
         tensor = ir.tensor(np.array(number).astype(dtype.numpy()), dtype=dtype)
-        return over.emit.op("Constant", [], {"value": ir.AttrTensor("value", tensor)})
+        return over.emit.tensor(tensor)
 
     def _keeps_shape(self, carry: Carry, over: OverTime) -> None:
         """PrefixSum and LinearRecurrence, like Scan, want a state whose shape no iteration changes."""
         fact = over.types[carry.previous]
         if isinstance(self._view, LoopView) and (fact.shape is None or None in fact.shape):
             text = f"whether '{carry.previous.name}' keeps its shape is not known ({over.types[carry.initial]})"
-            raise NotOverTime(Refusal(text, self._view.node))
+            raise Refused(Refusal(text, self._view.node))
 
     def _aligned(self, term: Term, over: OverTime, rank: int | None) -> ir.Value:
         """A term's stack; behind a batch axis its elements need as many axes as the state's."""
@@ -239,7 +239,7 @@ class MovingParts:
         if over.lead == 1:
             return over.stack(value)
         if rank is None:
-            raise NotOverTime(Refusal("the number of axes of the state is not known", self._view.node))
+            raise Refused(Refusal("the number of axes of the state is not known", self._view.node))
         return over.operand(value, rank - 1) if over.varies(value) else over.stack(value)
 
     def _signed(self, value: ir.Value, term: Term) -> ir.Value:

@@ -26,6 +26,14 @@ class Refusal:
         return self.reason if self.node is None else f"{self.reason} ({label(self.node)})"
 
 
+class Refused(Exception):  # noqa: N818 - an answer, not an error
+    """Carries a refusal out of a computation that can't go on, to whoever started it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
 @dataclasses.dataclass(frozen=True)
 class Obligation:
     """One thing that had to be shown, and the fact that shows it."""

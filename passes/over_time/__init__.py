@@ -5,6 +5,6 @@ it). Each operator has one rule that says how it acts on stacks; a rule keeps th
 and changes axes only. What has no rule, or whose conditions can't be shown, is refused with the operator's name.
 """
 
-from looplift.passes.over_time.context import NotOverTime, OverTime
+from looplift.passes.over_time.context import OverTime
 
-__all__ = ["NotOverTime", "OverTime"]
+__all__ = ["OverTime"]

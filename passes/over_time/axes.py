@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
+from looplift.passes.over_time.context import OverTime, Rule
 from looplift.patterns.constants import constant
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 
 REDUCTIONS = frozenset(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
@@ -26,7 +26,7 @@ def shifted(over: OverTime, axes: Sequence[int], rank: int) -> list[int]:
 def _known(over: OverTime, node: ir.Node, value: ir.Value, what: str) -> list[int]:
     array = constant(value, over.view.opset)
     if array is None:
-        raise NotOverTime(Refusal(f"the {what} of {node.op_type} are not constant", node))
+        raise Refused(Refusal(f"the {what} of {node.op_type} are not constant", node))
     return [int(x) for x in array.reshape(-1)]
 
 
@@ -54,10 +54,10 @@ def reduction(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     value, rank, axes = _first(node), over.rank(_first(node)), _axes(over, node)
     if not axes:
         if _int(node, "noop_with_empty_axes", 0):
-            raise NotOverTime(Refusal(f"{node.op_type} with empty axes", node))
+            raise Refused(Refusal(f"{node.op_type} with empty axes", node))
         axes = list(range(rank))
     if rank == 0:
-        raise NotOverTime(Refusal(f"{node.op_type} of a scalar", node))
+        raise Refused(Refusal(f"{node.op_type} of a scalar", node))
     axes = shifted(over, axes, rank)
     attributes: dict[str, ir.Attr | int | list[int]] = {"keepdims": _int(node, "keepdims", 1)}
     from_opset = 13 if node.op_type == "ReduceSum" else AXES_AS_INPUT_FROM
@@ -71,10 +71,10 @@ def axis_attribute(default: int, since: int = 1) -> Rule:
 
     def rule(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
         if over.view.opset < since:
-            raise NotOverTime(Refusal(f"{node.op_type} before opset {since} flattens its input", node))
+            raise Refused(Refusal(f"{node.op_type} before opset {since} flattens its input", node))
         value, rank = _first(node), over.rank(_first(node))
         if rank == 0:
-            raise NotOverTime(Refusal(f"{node.op_type} of a scalar", node))
+            raise Refused(Refusal(f"{node.op_type} of a scalar", node))
         (axis,) = shifted(over, [_int(node, "axis", default)], rank)
         return [over.emit.op(node.op_type, [over.stack(value)], {**node.attributes, "axis": axis})]
 
@@ -87,7 +87,7 @@ def squeeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     if axes is None:
         shape = over.types[value].shape or ()
         if not all(isinstance(dim, int) for dim in shape):
-            raise NotOverTime(Refusal("which axes Squeeze drops is not known", node))
+            raise Refused(Refusal("which axes Squeeze drops is not known", node))
         axes = [axis for axis, dim in enumerate(shape) if dim == 1]
     return [over.emit.squeeze(over.stack(value), shifted(over, axes, rank))]
 
@@ -109,7 +109,7 @@ def reshape(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Reshape and Flatten to a shape known in full: the leading extents are copied (0), the rest is given."""
     value, shape = _first(node), over.types[node.outputs[0]].shape
     if shape is None or not all(isinstance(dim, int) for dim in shape) or 0 in shape:
-        raise NotOverTime(Refusal(f"the shape that {node.op_type} makes is not known", node))
+        raise Refused(Refusal(f"the shape that {node.op_type} makes is not known", node))
     target = [0] * over.lead + [dim for dim in shape if isinstance(dim, int)]
     return [over.emit.op("Reshape", [over.stack(value), over.emit.const(target)])]
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.patterns.dependence import Dependence
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.row_cuts import RowCut
 from looplift.patterns.totality import is_total
 from looplift.patterns.trip import Trip, surely_runs
@@ -19,19 +19,11 @@ from looplift.patterns.values import subgraphs
 from looplift.patterns.view import View
 
 
-class NotOverTime(Exception):  # noqa: N818 - an answer, not an error: it never leaves the lift
-    """A value that can't be computed for all iterations at once, with the refusal that says why."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-
-
 class Sources(Protocol):
     """Who gives the stacks that no rule computes: of body inputs and of recurrences' states."""
 
     def stack(self, value: ir.Value, over: OverTime) -> ir.Value | None:
-        """The stack of a body value, None if a rule is to compute it; raises `NotOverTime`."""
+        """The stack of a body value, None if a rule is to compute it; raises `Refused`."""
         ...
 
     def trip_count(self, emit: Emitter) -> ir.Value:
@@ -78,7 +70,7 @@ class OverTime:
         """Number of axes of one element."""
         rank = self.types[value].rank
         if rank is None:
-            raise NotOverTime(Refusal(f"the number of axes of '{value.name}' is not known", value.producer()))
+            raise Refused(Refusal(f"the number of axes of '{value.name}' is not known", value.producer()))
         return rank
 
     def stack(self, value: ir.Value) -> ir.Value:
@@ -100,7 +92,7 @@ class OverTime:
         """The value as an operand that broadcasts with elements of `rank` axes."""
         if not self.varies(value):
             if self.types[value].rank != 0 and self.rank(value) > rank:
-                raise NotOverTime(Refusal(f"'{value.name}' has more axes than what it is combined with"))
+                raise Refused(Refusal(f"'{value.name}' has more axes than what it is combined with"))
             return self.outside(value)
         own = self.rank(value)
         return self.emit.unsqueeze(self.stack(value), range(self.lead, self.lead + rank - own))
@@ -115,21 +107,19 @@ class OverTime:
             return given
         node = value.producer()
         if node is None:
-            raise NotOverTime(Refusal(f"'{value.name}' is known only inside the loop", self.view.node))
+            raise Refused(Refusal(f"'{value.name}' is known only inside the loop", self.view.node))
         rule = self._rules.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if rule is None:
-            raise NotOverTime(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
+            raise Refused(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
         if any(attribute.is_ref() for attribute in node.attributes.values()):
-            raise NotOverTime(Refusal("an attribute is a reference to a function's", node))
+            raise Refused(Refusal("an attribute is a reference to a function's", node))
         for output, stacked in zip(node.outputs, rule(self, node), strict=True):
             self._stacks[id(output)] = stacked
         return self._stacks[id(value)]
 
     def _repeat(self, value: ir.Value) -> ir.Value:
         if self.view.batched:
-            raise NotOverTime(
-                Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node)
-            )
+            raise Refused(Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node))
         emit, outer = self.emit, self.outside(value)
         one = emit.op("Reshape", [self.trip_count(), emit.const([1])])
         shape = emit.op("Concat", [one, emit.op("Shape", [outer])], {"axis": 0})
@@ -140,17 +130,17 @@ class OverTime:
         if value.is_initializer() and value.graph is self.view.body:
             tensor = value.const_value
             if tensor is None:
-                raise NotOverTime(Refusal(f"initializer '{value.name}' of the body has no value", self.view.node))
-            return self.emit.op("Constant", [], {"value": ir.AttrTensor("value", tensor)})
+                raise Refused(Refusal(f"initializer '{value.name}' of the body has no value", self.view.node))
+            return self.emit.tensor(tensor)
         node = value.producer()
         if node is None or node.graph is not self.view.body:
             return self._type_source(value)
         if node.op_type in ("Shape", "Size") and node.inputs[0] is not None and self.varies(node.inputs[0]):
             return self._extents(node, node.inputs[0])
         if any(True for _ in subgraphs(node)):
-            raise NotOverTime(Refusal(f"{node.op_type} holds a graph of its own", node))
+            raise Refused(Refusal(f"{node.op_type} holds a graph of its own", node))
         if not surely_runs(self.trip) and not is_total(node, self.types, self.view.opset):
-            raise NotOverTime(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
+            raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
         inputs = [None if x is None else self.outside(x) for x in node.inputs]
         copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
@@ -165,7 +155,7 @@ class OverTime:
         if shape is not None and len(known) == len(shape):
             return emit.const(math.prod(known)) if node.op_type == "Size" else emit.const(known[start:end])
         if node.op_type == "Size":
-            raise NotOverTime(Refusal(f"the size of '{value.name}' is not known", node))
+            raise Refused(Refusal(f"the size of '{value.name}' is not known", node))
         extents = emit.slice(emit.op("Shape", [self.stack(value)]), self.lead, INT64_MAX, 0)
         return extents if start is None and end is None else emit.slice(extents, start or 0, end or INT64_MAX, 0)
 
@@ -175,5 +165,5 @@ class OverTime:
             if value is carry.previous and not self.view.batched:
                 return carry.initial
         if value in self.view.body.inputs:
-            raise NotOverTime(Refusal(f"only the type of '{value.name}' is used", self.view.node))
+            raise Refused(Refusal(f"only the type of '{value.name}' is used", self.view.node))
         return value

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
-from looplift.patterns.proof import Refusal
+from looplift.passes.over_time.context import OverTime, Rule
+from looplift.patterns.proof import Refusal, Refused
 
 ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Celu "
@@ -23,11 +23,11 @@ def elementwise(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     if len(inputs) == 1:
         return [over.emit.op(node.op_type, [over.stack(inputs[0])], dict(node.attributes))]
     if len(inputs) != len(node.inputs):
-        raise NotOverTime(Refusal(f"{node.op_type} leaves an input out", node))
+        raise Refused(Refusal(f"{node.op_type} leaves an input out", node))
     varying = [value for value in inputs if over.varies(value)]
     rank = max(over.rank(value) for value in inputs)
     if node.op_type == "PRelu" and over.varies(inputs[1]) and not over.varies(inputs[0]):
-        raise NotOverTime(Refusal("the slope of PRelu varies, its input does not", node))
+        raise Refused(Refusal("the slope of PRelu varies, its input does not", node))
     operands = [over.operand(value, rank) for value in inputs]
     assert varying, "an invariant node has no stack of its own"
     return [over.emit.op(node.op_type, operands, dict(node.attributes))]
@@ -47,7 +47,7 @@ def cast(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
         return [over.emit.op("Cast", [over.stack(value)], dict(node.attributes))]
     dtype = over.types[node.inputs[1]].dtype
     if dtype is None:
-        raise NotOverTime(Refusal("the type that CastLike casts to is not known", node))
+        raise Refused(Refusal("the type that CastLike casts to is not known", node))
     return [over.emit.op("Cast", [over.stack(value)], {"to": ir.AttrInt64("to", int(dtype))})]
 
 
@@ -56,7 +56,7 @@ def clip(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     value, *bounds = node.inputs
     assert value is not None
     if any(bound is not None and over.varies(bound) for bound in bounds):
-        raise NotOverTime(Refusal("the bounds of Clip vary", node))
+        raise Refused(Refusal("the bounds of Clip vary", node))
     outer = [None if bound is None else over.outside(bound) for bound in bounds]
     return [over.emit.op("Clip", [over.stack(value), *outer], dict(node.attributes))]
 

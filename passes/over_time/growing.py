@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
+from looplift.passes.over_time.context import OverTime, Rule
 from looplift.patterns.constants import constant
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 
 
 def _invariant(over: OverTime, node: ir.Node, position: int, what: str) -> ir.Value:
     value = node.inputs[position]
     if value is None or over.varies(value):
-        raise NotOverTime(Refusal(f"the {what} of {node.op_type} varies", node))
+        raise Refused(Refusal(f"the {what} of {node.op_type} varies", node))
     return value
 
 
 def _length(over: OverTime, node: ir.Node, vector: ir.Value) -> int:
     shape = over.types[vector].shape
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
-        raise NotOverTime(Refusal(f"how many axes {node.op_type} makes is not known", node))
+        raise Refused(Refusal(f"how many axes {node.op_type} makes is not known", node))
     return shape[0]
 
 
@@ -51,10 +51,10 @@ def pad(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     value = node.inputs[0]
     assert value is not None
     if over.view.opset < 11 or (len(node.inputs) > 3 and node.inputs[3] is not None):
-        raise NotOverTime(Refusal("Pad names its pads or axes in a form that is not read", node))
+        raise Refused(Refusal("Pad names its pads or axes in a form that is not read", node))
     pads = constant(_invariant(over, node, 1, "pads"), over.view.opset)
     if pads is None:
-        raise NotOverTime(Refusal("the pads of Pad are not constant", node))
+        raise Refused(Refusal("the pads of Pad are not constant", node))
     before, after = (list(map(int, half)) for half in pads.reshape(2, -1))
     none = [0] * over.lead
     fill = [over.outside(_invariant(over, node, 2, "fill"))] if len(node.inputs) > 2 and node.inputs[2] else []

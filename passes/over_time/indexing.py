@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
+from looplift.passes.over_time.context import OverTime, Rule
 from looplift.patterns.constants import constant
 from looplift.patterns.index import Index, index_of
-from looplift.patterns.proof import Refusal
+from looplift.patterns.proof import Refusal, Refused
 
 
 def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -24,7 +24,7 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     axis %= over.rank(data)
     if over.varies(data) and over.varies(indices):
-        raise NotOverTime(Refusal("both the tensor and the indices of Gather vary", node))
+        raise Refused(Refusal("both the tensor and the indices of Gather vary", node))
     if over.varies(data):
         return [over.emit.op("Gather", [over.stack(data), over.outside(indices)], {"axis": axis + over.lead})]
     return [read_rows(over, data, indices, axis, over.rank(indices))]
@@ -67,10 +67,10 @@ def slice_(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     if not any(over.varies(value) for value in bounds):
         return [_same_slice(over, node, data)]
     if over.varies(data):
-        raise NotOverTime(Refusal("both the tensor and the bounds of Slice vary", node))
+        raise Refused(Refusal("both the tensor and the bounds of Slice vary", node))
     cut = over.row_cuts.get(id(node))
     if cut is None:
-        raise NotOverTime(Refusal("Slice at varying bounds may cut more or less than one row", node))
+        raise Refused(Refusal("Slice at varying bounds may cut more or less than one row", node))
     # The start has shape [1], so reading at it keeps the axis.
     return [read_rows(over, data, cut.starts, cut.axis, 1)]
 
@@ -102,11 +102,11 @@ def _axes(over: OverTime, node: ir.Node, starts: ir.Value, axes: ir.Value | None
     if axes is not None:
         array = constant(axes, over.view.opset)
         if array is None:
-            raise NotOverTime(Refusal("the axes of Slice are not constant", node))
+            raise Refused(Refusal("the axes of Slice are not constant", node))
         return [int(axis) for axis in array.reshape(-1)]
     shape = over.types[starts].shape
     if shape is None or not isinstance(shape[0], int):
-        raise NotOverTime(Refusal("how many axes Slice cuts is not known", node))
+        raise Refused(Refusal("how many axes Slice cuts is not known", node))
     return list(range(shape[0]))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.over_time.context import NotOverTime, OverTime, Rule
-from looplift.patterns.proof import Refusal
+from looplift.passes.over_time.context import OverTime, Rule
+from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import Dim
 
 
@@ -21,7 +21,7 @@ def matmul(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     assert b is not None
     rank_a, rank_b = over.rank(a), over.rank(b)
     if rank_a == 0 or rank_b == 0:
-        raise NotOverTime(Refusal("MatMul of a scalar", node))
+        raise Refused(Refusal("MatMul of a scalar", node))
     rank = max(rank_a, rank_b, 2)
     drop = []
     both_vectors = rank_a == rank_b == 1 and over.varies(b)
@@ -60,7 +60,7 @@ def einsum(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Einsum: a letter for each leading axis goes in front of what varies and of the result."""
     equation = node.attributes["equation"].as_string().replace(" ", "")
     if "..." in equation or "->" not in equation:
-        raise NotOverTime(Refusal(f"the equation {equation} is not spelled out", node))
+        raise Refused(Refusal(f"the equation {equation} is not spelled out", node))
     terms, result = equation.split("->")
     free = [letter for letter in "TBXYZWVU" if letter not in equation][: over.lead]
     front = "".join(free)
@@ -81,11 +81,11 @@ def gemm(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     invariant = all(value is None or not over.varies(value) for value in (b, c))
     shape, result = over.types[a].shape, over.types[node.outputs[0]].shape
     if not invariant or ("transA" in node.attributes and node.attributes["transA"].as_int()):
-        raise NotOverTime(Refusal("more of Gemm than its rows varies", node))
+        raise Refused(Refusal("more of Gemm than its rows varies", node))
     if c is not None and not _one_row(over.types[c].shape):
-        raise NotOverTime(Refusal("the bias of Gemm has a row of its own for each row", node))
+        raise Refused(Refusal("the bias of Gemm has a row of its own for each row", node))
     if shape is None or result is None or not all(isinstance(dim, int) for dim in (*shape, *result)):
-        raise NotOverTime(Refusal("the shape of Gemm's rows is not known", node))
+        raise Refused(Refusal("the shape of Gemm's rows is not known", node))
     emit = over.emit
     rows = emit.op("Reshape", [over.stack(a), emit.const([-1, int(shape[1] or 0)])])
     bias = [over.outside(c)] if c is not None else []

@@ -1,0 +1,313 @@
+"""Loops whose body is a recurrence, before and after, or before and the reason why it stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifting import assert_equal, count, lift, loops_left, nodes, parse
+
+LOOP = """
+agraph (int64 n, bool c, float[4] x, float[4] step, float[N,4] series) => (float[K] v, float[R,S] s) {{
+  {outside}
+  v, s = Loop ({limit}, {condition}, x) <body = b (int64 i, bool ci, vp) => (bool co, vn, so) {{
+    {body}
+  }}>
+}}"""
+
+
+def loop(body: str, outside: str = "", limit: str = "n", condition: str = "c") -> str:
+    return LOOP.format(body=body, outside=outside, limit=limit, condition=condition)
+
+
+def feeds(trip: int, condition: bool = True, seed: int = 0) -> dict:
+    random = np.random.default_rng(seed)
+    return {
+        "n": np.array(trip),
+        "c": np.array(condition),
+        "x": random.standard_normal(4).astype("f"),
+        "step": random.standard_normal(4).astype("f"),
+        "series": random.standard_normal((17, 4)).astype("f"),
+    }
+
+
+TRIPS = [feeds(-1), feeds(0), feeds(1), feeds(2), feeds(17), feeds(5, False)]
+
+PASS = "co = Identity(ci) "
+LIFTED = {
+    "add": (PASS + "vn = Add(vp, step) so = Identity(vn)", ["AddStep"]),
+    "commuted": (PASS + "vn = Add(step, vp) so = Identity(vn)", ["AddStep"]),
+    "subtract": (PASS + "vn = Sub(vp, step) so = Identity(vn)", ["AddStep"]),
+    "previous stacked": (PASS + "vn = Add(vp, step) so = Identity(vp)", ["AddStep"]),
+    "identity chain": (PASS + "a = Identity(vp) d = Add(a, step) e = Identity(d) vn = Identity(e) so = Identity(d)", ["AddStep"]),
+    "constant step": (PASS + "k = Constant<value_float = 0.1>() vn = Add(vp, k) so = Identity(vn)", ["AddStep"]),
+    "step computed in the body": (PASS + "k = Mul(step, step) vn = Add(vp, k) so = Identity(vn)", ["AddStep"]),
+    "no-op cast": (PASS + "a = Add(vp, step) vn = Cast<to = 1>(a) so = Identity(vn)", ["AddStep"]),
+    "sum op": (PASS + "vn = Sum(vp, step) so = Identity(vn)", ["AddStep"]),
+    "condition constant true": ("k = Constant<value_int = 1>() co = Cast<to = 9>(k) vn = Add(vp, step) so = Identity(vn)", ["AddStep"]),
+    "map of the states": (PASS + "vn = Add(vp, step) so = Exp(vn)", ["AddStep"]),
+    "both states read": (PASS + "vn = Add(vp, step) so = Mul(vp, vn)", ["AddStep", "AddStep"]),
+    "running sum": (PASS + "r = Gather(series, i) vn = Add(vp, r) so = Identity(vn)", ["PrefixSum"]),
+    "running difference": (PASS + "r = Gather(series, i) vn = Sub(vp, r) so = Identity(vn)", ["PrefixSum"]),
+    "sum of iteration numbers": (PASS + "r = Cast<to = 1>(i) vn = Add(vp, r) so = Identity(vn)", ["PrefixSum"]),
+    "decay": (PASS + "vn = Mul(vp, step) so = Identity(vn)", ["LinearRecurrence"]),
+    "moving average": (PASS + "r = Gather(series, i) a = Mul(vp, step) vn = Add(a, r) so = Identity(vn)", ["LinearRecurrence"]),
+    "factor varies": (PASS + "r = Gather(series, i) a = Mul(r, vp) vn = Sub(a, step) so = Identity(vn)", ["LinearRecurrence"]),
+    "subtracted from": (PASS + "vn = Sub(step, vp) so = Identity(vn)", ["LinearRecurrence"]),
+    "negated": (PASS + "vn = Neg(vp) so = Identity(vn)", ["LinearRecurrence"]),
+    "negated product": (PASS + "a = Mul(vp, step) d = Neg(a) vn = Add(d, step) so = Identity(vn)", ["LinearRecurrence"]),
+    "overwritten": (PASS + "vn = Gather(series, i) so = Identity(vp)", []),
+    "a map alone": (PASS + "vn = Identity(vp) r = Gather(series, i) so = Mul(r, step)", []),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), LIFTED.values(), ids=LIFTED.keys())
+def test_lifted(body, expected):
+    lifted, (finding,) = lift(loop(body))
+    assert finding.lifted, finding.reason
+    assert not loops_left(lifted)
+    assert nodes(lifted) == expected
+    assert_equal(loop(body), lifted, *TRIPS)
+
+
+STAYS = {
+    "is multiplied with itself": PASS + "vn = Mul(vp, vp) so = Identity(vn)",
+    "both sides of the sum": PASS + "vn = Add(vp, vp) so = Identity(vn)",
+    "two additions in a row": PASS + "a = Add(vp, step) k = Neg(step) d = Exp(k) vn = Add(a, d) so = Identity(vn)",
+    "a sum is multiplied": PASS + "a = Add(vp, step) vn = Mul(a, step) so = Identity(vn)",
+    "two products in a row": PASS + "a = Mul(vp, step) k = Exp(step) vn = Mul(a, k) so = Identity(vn)",
+    "a negated sum": PASS + "a = Add(vp, step) vn = Neg(a) so = Identity(vn)",
+    "Tanh of a carried value": PASS + "vn = Tanh(vp) so = Identity(vn)",
+    "changes its type": PASS + "a = Cast<to = 11>(vp) d = Cast<to = 1>(a) vn = Add(d, step) so = Identity(vn)",
+    "RandomNormalLike": PASS + "k = RandomNormalLike(step) vn = Add(vp, k) so = Identity(vn)",
+}
+
+
+@pytest.mark.parametrize("reason", STAYS)
+def test_what_is_no_recurrence_stays(reason):
+    lifted, (finding,) = lift(loop(STAYS[reason]))
+    assert not finding.lifted
+    assert reason in finding.reason
+    assert nodes(lifted) == []
+
+
+def test_exit_on_the_state_stays():
+    lifted, (finding,) = lift(loop("vn = Add(vp, step) so = Identity(vn) m = ReduceMax<keepdims=0>(vn) z = Sub(m, m) co = Less(z, m)"))
+    assert not finding.lifted
+    assert "co" in finding.reason
+
+
+def test_endless_loop_stays():
+    lifted, (finding,) = lift(loop(PASS + "vn = Add(vp, step) so = Identity(vn)", limit='""', condition='""'))
+    assert not finding.lifted
+
+
+def test_step_wider_than_the_state_grows_it_as_the_loop_does():
+    text = """
+    agraph (int64 n, float[1] x, float[3] step) => (float[K] v, float[R,S] s) {
+      v, s = Loop (n, "", x) <body = b (int64 i, bool ci, vp) => (bool co, vn, so) {
+        co = Identity(ci) vn = Add(vp, step) so = Identity(vn)
+      }>
+    }"""
+    lifted, (finding,) = lift(text)
+    assert finding.lifted
+    values = {"x": np.ones(1, "f"), "step": np.arange(3, dtype="f")}
+    assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (-1, 0, 1, 2, 5)))
+
+
+def test_a_sum_that_may_change_shape_stays():
+    text = """
+    agraph (int64 n, float[K] x, float[T,D] series) => (float[L] v) {
+      v = Loop (n, "", x) <body = b (int64 i, bool ci, vp) => (bool co, vn) {
+        co = Identity(ci) r = Gather(series, i) vn = Add(vp, r)
+      }>
+    }"""
+    lifted, (finding,) = lift(text)
+    assert not finding.lifted
+    assert "keeps its shape" in finding.reason
+
+
+CHAIN = """
+agraph (int64 n, float[4] x, float[4] v0, float[N,4] f) => (float[4] p_end, float[4] v_end, float[K,4] ps) {
+  p_end, v_end, ps = Loop (n, "", x, v0) <body = b (int64 i, bool ci, float[4] p, float[4] v) => (bool co, float[4] pn, float[4] vn, float[4] so) {
+    co = Identity(ci)
+    dt = Constant<value_float = 0.1>()
+    ft = Gather(f, i)
+    dv = Mul(ft, dt)
+    vn = Add(v, dv)
+    dp = Mul(vn, dt)
+    pn = Add(p, dp)
+    so = Identity(pn)
+  }>
+}"""
+
+
+def test_recurrence_of_a_recurrence():
+    lifted, (finding,) = lift(CHAIN)
+    assert finding.lifted, finding.reason
+    assert nodes(lifted) == ["PrefixSum", "PrefixSum"]
+    random = np.random.default_rng(1)
+    values = {k: random.standard_normal(4).astype("f") for k in ("x", "v0")}
+    values["f"] = random.standard_normal((9, 4)).astype("f")
+    assert_equal(CHAIN, lifted, *({**values, "n": np.array(n)} for n in (0, 1, 9)))
+
+
+def test_carries_that_need_each_other_stay():
+    lifted, (finding,) = lift("""
+    agraph (int64 n, float[4] x, float[4] y) => (float[4] a, float[4] d) {
+      a, d = Loop (n, "", x, y) <body = b (int64 i, bool ci, float[4] p, float[4] q) => (bool co, float[4] pn, float[4] qn) {
+        co = Identity(ci) pn = Add(p, q) qn = Sub(q, p)
+      }>
+    }""")
+    assert not finding.lifted
+    assert "depend on each other" in finding.reason
+
+
+def test_the_rest_of_a_loop_stays_smaller():
+    text = """
+    agraph (int64 n, float[4] x, float[4] step, float[4] z) => (float[4] v, float[4] w, float[K,4] s, float[K,4] q) {
+      v, w, s, q = Loop (n, "", x, z) <body = b (int64 i, bool ci, float[4] vp, float[4] wp) => (bool co, float[4] vn, float[4] wn, float[4] so, float[4] qo) {
+        co = Identity(ci) vn = Add(vp, step) so = Identity(vn) wn = Tanh(wp) qo = Mul(wn, wn)
+      }>
+    }"""
+    lifted, (finding,) = lift(text)
+    assert not finding.lifted
+    assert "Tanh" in finding.reason
+    assert "add-step" in finding.recurrence
+    assert nodes(lifted) == ["AddStep"]
+    assert "Add" not in count(lifted)
+    values = {k: np.linspace(-1, 1, 4, dtype="f") for k in ("x", "step", "z")}
+    assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (-1, 0, 1, 2, 17)))
+
+
+def test_a_state_that_the_rest_reads_stays_in_the_loop():
+    lifted, _ = lift("""
+    agraph (int64 n, float[4] x, float[4] step, float[4] z) => (float[4] v, float[4] w) {
+      v, w = Loop (n, "", x, z) <body = b (int64 i, bool ci, float[4] vp, float[4] wp) => (bool co, float[4] vn, float[4] wn) {
+        co = Identity(ci) vn = Add(vp, step) u = Mul(wp, vn) wn = Tanh(u)
+      }>
+    }""")
+    assert nodes(lifted) == []
+
+
+IN_A_BRANCH = """
+agraph (bool flag, int64 n, float[4] x, float[4] step) => (float[4] v) {
+  v = If (flag) <
+    then_branch = t () => (float[4] a) {
+      a = Loop (n, "", x) <body = b (int64 i, bool ci, float[4] vp) => (bool co, float[4] vn) { co = Identity(ci) vn = Add(vp, step) }>
+    },
+    else_branch = e () => (float[4] d) { d = Identity(x) }
+  >
+}"""
+IN_A_BODY = """
+agraph (int64 n, float[4] x, float[4] step) => (float[4] v) {
+  v = Loop (n, "", x) <body = o (int64 i, bool ci, float[4] vp) => (bool co, float[4] vn) {
+    co = Identity(ci)
+    w = Loop (n, "", vp) <body = b (int64 j, bool cj, float[4] wp) => (bool ck, float[4] wn) { ck = Identity(cj) wn = Add(wp, step) }>
+    vn = Tanh(w)
+  }>
+}"""
+IN_A_FUNCTION = """
+<ir_version: 8, opset_import: ["" : 17, "mine" : 1]>
+agraph (int64 n, float[4] x, float[4] step) => (float[4] v) { v = mine.grow(n, x, step) }
+<domain: "mine", opset_import: ["" : 17]>
+grow (n, x, step) => (v) {
+  v = Loop (n, "", x) <body = b (int64 i, bool ci, vp) => (bool co, vn) { co = Identity(ci) vn = Add(vp, step) }>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [(IN_A_BRANCH, "/v:then_branch"), (IN_A_BODY, "/v:body"), (IN_A_FUNCTION, "function mine::grow")],
+    ids=["branch", "body", "function"],
+)
+def test_wherever_the_loop_stands(text, path):
+    lifted, findings = lift(text)
+    (finding,) = [f for f in findings if f.path == path]
+    assert finding.lifted
+    assert nodes(lifted) == ["AddStep"]
+    values = {"x": np.ones(4, "f"), "step": np.full(4, 0.1, "f"), "flag": np.array(True)}
+    names = {value.name for value in parse(text).graph.inputs}
+    assert_equal(text, lifted, *({k: v for k, v in {**values, "n": np.array(n)}.items() if k in names} for n in (0, 1, 5)))
+
+
+def test_a_lifted_node_says_where_it_comes_from():
+    lifted, _ = lift(IN_A_BRANCH)
+    (node,) = [n for n in lifted.graph.all_nodes() if n.domain == "ai.looplift"]
+    assert node.metadata_props["looplift.lifted_from"] == "/v:then_branch/a"
+    assert node.metadata_props["looplift.recurrence"] == "add-step by 'step'"
+
+
+SCANS = """
+agraph (float[2] v0, {x} x, {y} y) => (float[2] v, float[R,S] r) {{
+  v, r = Scan <num_scan_inputs = 2, scan_input_axes = [{a}, {b}], scan_input_directions = [{d}, {e}],
+               scan_output_axes = [{f}], scan_output_directions = [{g}],
+    body = b (float[2] vp, float[2] xt, float[2] yt) => (float[2] vn, float[2] so) {{
+      p = Mul(vp, xt)
+      vn = Add(p, yt)
+      so = Identity(vn)
+  }}> (v0, x, y)
+}}"""
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    axes=st.tuples(*[st.sampled_from([0, 1, -1, -2])] * 3),
+    directions=st.tuples(*[st.sampled_from([0, 1])] * 3),
+    length=st.integers(0, 5),
+)
+def test_scans_along_any_axes_and_directions(axes, directions, length):
+    a, b, f = axes
+    shape = {0: "float[T,2]", -2: "float[T,2]", 1: "float[2,T]", -1: "float[2,T]"}
+    text = SCANS.format(
+        x=shape[a], y=shape[b], a=a, b=b, f=f, d=directions[0], e=directions[1], g=directions[2]
+    )
+    lifted, (finding,) = lift(text)
+    assert finding.lifted, finding.reason
+    random = np.random.default_rng(length)
+
+    def series(axis: int) -> np.ndarray:
+        rows = random.standard_normal((length, 2)).astype("f")
+        return rows if axis in (0, -2) else np.ascontiguousarray(rows.T)
+
+    assert_equal(text, lifted, {"v0": np.ones(2, "f"), "x": series(a), "y": series(b)})
+
+
+def test_scan_8_with_its_batch():
+    text = """
+    agraph (float[B,2] v0, float[B,T,2] x) => (float[B,2] v, float[B,T,2] r) {
+      v, r = Scan <num_scan_inputs = 1, directions = [1], body = b (float[2] vp, float[2] xt) => (float[2] vn, float[2] so) {
+        vn = Add(vp, xt)
+        so = Identity(vn)
+      }> ("", v0, x)
+    }"""
+    lifted, (finding,) = lift(text, 8)
+    assert finding.lifted, finding.reason
+    random = np.random.default_rng(0)
+    for batch, time in ((1, 3), (2, 5), (3, 1)):
+        feed = {"v0": random.standard_normal((batch, 2)).astype("f"), "x": random.standard_normal((batch, time, 2)).astype("f")}
+        assert_equal(text, lifted, feed, opset=8)
+
+
+def test_integers_join_their_additions():
+    text = """
+    agraph (int64 n, int32[2] x, int32[2] p, int32[2] q) => (int32[2] v) {
+      v = Loop (n, "", x) <body = b (int64 i, bool ci, int32[2] vp) => (bool co, int32[2] vn) {
+        co = Identity(ci) a = Add(vp, p) d = Sub(a, q) vn = Add(p, d)
+      }>
+    }"""
+    lifted, (finding,) = lift(text)
+    assert nodes(lifted) == ["AddStep"], finding.reason
+    extreme = np.array([2**31 - 1, -(2**31)], np.int32)
+    values = {"x": extreme, "p": extreme[::-1].copy(), "q": np.array([3, -5], np.int32)}
+    assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (0, 1, 1000)))
+
+
+def test_control_comes_out_unchanged():
+    model = parse("agraph (float[4] x) => (float[4] y) { y = Exp(x) }")
+    lifted, findings = lift("agraph (float[4] x) => (float[4] y) { y = Exp(x) }")
+    assert findings == ()
+    import onnx_ir as ir
+
+    assert ir.to_proto(lifted) == ir.to_proto(model)
