@@ -1,0 +1,48 @@
+"""If nodes whose condition is known: the branch that is taken moves out, the other one goes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from looplift.passes.journal import Journal
+from looplift.passes.surgery import replace_value
+from looplift.patterns.constants import scalar
+from looplift.patterns.values import nodes_within, subgraphs
+from looplift.patterns.view import is_loop, is_scan
+
+
+def taken_branch(node: ir.Node, opset: int) -> ir.Graph | None:
+    """The branch that an If takes every time, or None."""
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+        return None
+    condition = scalar(node.inputs[0], opset)
+    if not isinstance(condition, bool):
+        return None
+    branch = node.attributes.get("then_branch" if condition else "else_branch")
+    return None if branch is None or branch.is_ref() else branch.as_graph()
+
+
+def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
+    """Puts the nodes of the branch in the place of the If. Preserves bits: they are computed as before.
+
+    Initializers of the branch become Constant nodes, which functions can hold too.
+    """
+    for inner in subgraphs(node):
+        for loop in (n for n in nodes_within(inner) if is_loop(n) or is_scan(n)):
+            journal.did(loop, "taken out of a branch that is always taken" if inner is branch else "never reached")
+    results = list(branch.outputs)
+    branch.outputs[:] = []
+    moved: dict[ir.Value, ir.Value] = {}
+    for value in list(branch.initializers.values()):
+        constant = ir.node("Constant", inputs=[], attributes={"value": ir.AttrTensor("value", value.const_value)})
+        constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
+        node.prepend(constant)
+        moved[value] = constant.outputs[0]
+        replace_value(value, constant.outputs[0])
+    for inner_node in list(branch):
+        branch.remove(inner_node)
+        node.prepend(inner_node)
+    for output, result in zip(node.outputs, results, strict=True):
+        replace_value(output, moved.get(result, result))
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
