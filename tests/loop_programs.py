@@ -53,7 +53,9 @@ class Builder:
         made = make(scope, nodes, depth) if kind in ("if", "loop", "scan") else make(scope, nodes)
         scope.extend(made or [])
 
-    def emit(self, nodes: list[onnx.NodeProto], op: str, inputs: list[str], dtype: int, shape: Any, **attrs: Any) -> Var:
+    def emit(
+        self, nodes: list[onnx.NodeProto], op: str, inputs: list[str], dtype: int, shape: Any, **attrs: Any
+    ) -> Var:
         out = Var(self.fresh(), dtype, tuple(shape))
         nodes.append(helper.make_node(op, inputs, [out.name], name=self.fresh("n"), **attrs))
         return out
@@ -63,7 +65,9 @@ class Builder:
         b = self.pick([v for v in scope if v.shape in ((), a.shape)], dtype=a.dtype)
         if b is None:
             return None
-        op = self.draw(st.sampled_from(["And", "Or", "Xor"] if a.dtype == T.BOOL else ["Add", "Sub", "Mul", "Max", "Min"]))
+        op = self.draw(
+            st.sampled_from(["And", "Or", "Xor"] if a.dtype == T.BOOL else ["Add", "Sub", "Mul", "Max", "Min"])
+        )
         return [self.emit(nodes, op, [a.name, b.name], a.dtype, a.shape)]
 
     def _compare(self, scope, nodes):
@@ -129,9 +133,13 @@ class Builder:
 
     def _loop(self, scope, nodes, depth):
         limit = self.fresh("m")
-        nodes.append(helper.make_node("Constant", [], [limit], value=helper.make_tensor("", T.INT64, [], [self.trips()])))
+        nodes.append(
+            helper.make_node("Constant", [], [limit], value=helper.make_tensor("", T.INT64, [], [self.trips()]))
+        )
         body, inputs, outs = self.loop_parts(scope, depth)
-        nodes.append(helper.make_node("Loop", [limit, "", *inputs], [v.name for v in outs], name=self.fresh("n"), body=body))
+        nodes.append(
+            helper.make_node("Loop", [limit, "", *inputs], [v.name for v in outs], name=self.fresh("n"), body=body)
+        )
         return outs
 
     def trips(self) -> int:

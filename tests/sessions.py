@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+
 from looplift.runtime import Session
 
 

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
-from looplift.runtime.interpreter import control_flow, numpy_forms, operators, own_ops, reference, types, values
+from looplift.runtime.interpreter import control_flow, numpy_forms, operators, own_ops, reference, values
 from looplift.runtime.interpreter.scope import ABSENT, Frame, Slot, label, opsets_of, subgraphs
 from looplift.runtime.interpreter.source import Line, Site
 from looplift.runtime.ops import Op
@@ -114,9 +114,14 @@ class Call:
         """A node of the standard: control flow, a sequence op, one numpy expression, or onnx's implementation."""
         if schema.domain == "" and self.node.op_type in control_flow.OPS:
             return control_flow.OPS[self.node.op_type](self, schema)
+        if schema.domain == "" and self.node.op_type == "Constant":
+            array = _constant(self.attributes)
+            self.program.constant(self.frame, self.node.outputs[0], array)
+            return []
         proto = operators.node_proto(self.node, self.attributes)
         kinds = operators.output_types(schema, proto, self.input_types(), self.frame.opsets)
-        if schema.domain == "" and self._folds(proto, kinds):
+        if schema.domain == "" and self.node.op_type == "Identity":
+            self.frame.slots[self.node.outputs[0]] = self.inputs[0]
             return []
         expression = own_ops.form(self, schema.since_version)
         if expression is None and schema.domain == "":
@@ -142,28 +147,30 @@ class Call:
             return lines
         return [dataclasses.replace(line, appends_to=names[0]) for line in lines]
 
-    def _folds(self, proto: onnx.NodeProto, kinds: Sequence[str | None]) -> bool:
-        """Plan nodes that compute nothing: constants, and Identity, whose output is its input's slot."""
-        (output,) = self.node.outputs if len(self.node.outputs) == 1 else (None,)
-        if output is None:
-            return False
-        if self.node.op_type == "Identity" and not self.inputs[0].on_device:
-            self.frame.slots[output] = self.inputs[0]
-            return True
-        if self.node.op_type != "Constant":
-            return False
-        array = _constant(self.attributes, proto, self.frame.opsets, kinds)
-        self.program.constant(self.frame, output, array, types.DATA_TYPES[types.of_dtype(array.dtype)[7:-1]])
-        return True
+
+_CONSTANTS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
 
 
-def _constant(
-    attributes: Mapping[str, ir.Attr], proto: onnx.NodeProto, opsets: Mapping[str, int], kinds: Sequence[str | None]
-) -> values.Array:
-    """The array of a Constant node."""
-    if "value" in attributes:
-        return values.tensor_array(attributes["value"].as_tensor())
-    result = reference.ReferenceOp(reference.load(proto, opsets), kinds)()
-    array = np.asarray(result)
+def _constant(attributes: Mapping[str, ir.Attr]) -> values.Array:
+    """The array of a Constant node.
+
+    Raises:
+        LoopliftError: it has not exactly one value, or a sparse one.
+    """
+    if len(attributes) != 1:
+        raise LoopliftError(f"a constant needs exactly one value; it has {', '.join(attributes) or 'none'}")
+    ((name, attribute),) = attributes.items()
+    if name == "value":
+        return values.tensor_array(attribute.as_tensor())
+    if name not in _CONSTANTS:
+        raise LoopliftError(f"a constant by the attribute '{name}' can't be run; give it as a tensor")
+    array = np.array(attribute.value, dtype=_CONSTANTS[name])
     array.flags.writeable = False
     return array

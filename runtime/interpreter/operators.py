@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 from typing import Any
 
 import onnx
@@ -126,8 +125,7 @@ def defaults(schema: onnx.defs.OpSchema) -> dict[str, ir.Attr]:
     return {name: ir.serde.deserialize_attribute(proto) for name, proto in protos.items() if proto.name}
 
 
-def definition(
-    schema: Any, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int) -> ir.Function:
+def definition(schema: Any, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int) -> ir.Function:
     """The function by which the standard defines an op that onnx does not implement.
 
     Raises:

@@ -99,12 +99,12 @@ class Program:
         if value in frame.slots:
             return frame.slots[value]
         if value.const_value is not None and value.producer() is None and not value.is_graph_input():
-            return self.constant(frame, value, values.tensor_array(value.const_value), value.const_value.dtype)
+            return self.constant(frame, value, values.tensor_array(value.const_value))
         raise LoopliftError(f"'{value.name}', {user}, is computed by nothing before it: the model is not valid ONNX")
 
-    def constant(self, frame: Frame, value: ir.Value, array: values.Array, dtype: ir.DataType) -> Slot:
+    def constant(self, frame: Frame, value: ir.Value, array: values.Array) -> Slot:
         """Give a value a constant array."""
-        slot = Slot(self.source.bind("c", array), types.type_string(ir.TensorType(dtype)), constant=array)
+        slot = Slot(self.source.bind("c", array), types.of_dtype(array.dtype), constant=array)
         frame.slots[value] = slot
         return slot
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from looplift.runtime import LoopliftError, Session
 from sessions import assert_same, f32, i64, model, run
+
+from looplift.runtime import LoopliftError, Session
 
 ADD_STEP = """
 g (int64{m} M, bool{c} keep, float[N] v, float[N] s) => (float[N] y, float[R, N] z) {{
@@ -24,7 +25,15 @@ ONE, STEP = f32([1, 2]), f32([0.5, 0.25])
 
 @pytest.mark.parametrize(
     ("trips", "keep", "ran"),
-    [(3, True, 3), (0, True, 0), (-1, True, 0), (-(2**63), True, 0), (3, False, 0), ([2], [True], 2), ([2], [False], 0)],
+    [
+        (3, True, 3),
+        (0, True, 0),
+        (-1, True, 0),
+        (-(2**63), True, 0),
+        (3, False, 0),
+        ([2], [True], 2),
+        ([2], [False], 0),
+    ],
 )
 def test_trip_count_and_condition(trips, keep, ran):
     y, z = run(add_step(*(("[1]", "[1]") if isinstance(trips, list) else ("", ""))),

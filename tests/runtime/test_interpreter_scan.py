@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from looplift.runtime import LoopliftError
 from sessions import assert_same, f32, i64, run
+
+from looplift.runtime import LoopliftError
 
 PREFIX_SUM = """g (float[N] v, float{x} x) => (float[N] y, float{z} z) {{
     y, z = Scan <num_scan_inputs = 1{attributes}, body = b (float[N] p, float[N] e) => (float[N] q, float[N] r) {{
