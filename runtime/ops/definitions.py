@@ -12,9 +12,6 @@ import onnx.parser
 
 from looplift.runtime.ops import DOMAIN
 
-EXACT = "<exact>"
-"""Stands for the attribute that makes a 0 in the shape of a Reshape mean 0: opset 14 has it."""
-
 EMIT_PREVIOUS = """
         looplift_emit_previous_is_set = Cast <to = 9> (looplift_emit_previous)"""
 
@@ -106,5 +103,4 @@ def define(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onn
 def _parse(signature: str, flags: tuple[str, ...], body: str, opset: int) -> onnx.FunctionProto:
     header = f'<domain: "{DOMAIN}", opset_import: ["": {opset}]>'
     nodes = "".join(read_flag(flag, opset) for flag in flags) + EMIT_PREVIOUS + body
-    nodes = nodes.replace(EXACT, "<allowzero = 1>" if opset >= 14 else "")
     return onnx.parser.parse_function(f"{header} {signature} {{ {nodes} }}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,6 +10,24 @@ import onnxruntime
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
 INTEGERS = [np.dtype(f"{sign}int{width}") for sign in ("", "u") for width in (8, 16, 32, 64)]
+
+
+def special_values(dtype):
+    """Both zeros, both infinities, NaN, subnormals, the largest and ordinary numbers of a floating-point type."""
+    info = ml_dtypes.finfo(dtype)
+    one = np.array(1, dtype)
+    positive = [
+        0,
+        info.smallest_subnormal,
+        info.smallest_normal,
+        info.eps,
+        one,
+        one + info.eps,
+        info.max,
+        np.inf,
+        np.nan,
+    ]
+    return np.array([sign * np.array(v, dtype) for v in positive for sign in (one, -one)]).astype(dtype)
 
 
 def kernel(op: str, inputs, wanted=(True, True), **attributes):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops.add_step.segments import Trajectory, from_bits
-from tests.runtime.op_cases import INTEGERS, assert_same_bits, kernel
+from tests.runtime.op_cases import INTEGERS, assert_same_bits, kernel, special_values
 
 PRECISION = {np.dtype(ml_dtypes.bfloat16): 8, np.dtype("f2"): 11, np.dtype("f4"): 24, np.dtype("f8"): 53}
 FLOATS = list(PRECISION)
@@ -112,20 +112,7 @@ def test_ties_at_the_edges_of_every_binade(dtype):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_special_values(dtype):
     """Both zeros, both infinities, NaN, subnormals, the largest: each added to each."""
-    info = ml_dtypes.finfo(dtype)
-    one = np.array(1, dtype)
-    positive = [
-        0,
-        info.smallest_subnormal,
-        info.smallest_normal,
-        info.eps,
-        one,
-        one + info.eps,
-        info.max,
-        np.inf,
-        np.nan,
-    ]
-    values = np.array([sign * np.array(v, dtype) for v in positive for sign in (one, -one)]).astype(dtype)
+    values = special_values(dtype)
     initial, step = (a.reshape(-1) for a in np.meshgrid(values, values))
     check_every_state(initial, step, 1100)
     check(initial, step, 70)

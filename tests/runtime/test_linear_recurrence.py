@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from looplift.runtime.errors import LoopliftError
-from tests.runtime.op_cases import INTEGERS, assert_definition_agrees, assert_same_bits, kernel, one_node, run_ort
+from tests.runtime.op_cases import (
+    INTEGERS,
+    assert_definition_agrees,
+    assert_same_bits,
+    kernel,
+    one_node,
+    run_ort,
+    special_values,
+)
 
 DTYPES = [np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4"), np.dtype("f8"), *INTEGERS]
 FLAGS = [
@@ -66,6 +74,12 @@ def test_long(dtype, columns, invariant):
     if "b_invariant" in invariant:
         b = b[0]
     check(np.ones(columns, dtype), a, b, **invariant)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
+def test_special_values(dtype):
+    initial, a, b = (axis.reshape(1, -1) for axis in np.meshgrid(*[special_values(dtype)] * 3))
+    check(initial[0], a, b)
 
 
 def test_product_and_sum_are_not_fused():
@@ -126,7 +140,7 @@ def test_errors(inputs, flags, message):
 @pytest.mark.parametrize("invariant", [{}, {"a_invariant": 1}, {"b_invariant": 1}], ids=str)
 def test_definition_in_every_opset(opset, invariant):
     rng = np.random.default_rng(opset)
-    for time in (0, 1, 6):
+    for time, known in [(0, True), (0, False), (6, False)]:
         a, b = rng.normal(size=(2, time, 3)).astype("f4")
         if "a_invariant" in invariant:
             a = np.asarray(0.9, "f4")
@@ -134,9 +148,9 @@ def test_definition_in_every_opset(opset, invariant):
             b = np.asarray([1, 2, 3], "f4")
         inputs = {"v_initial": rng.normal(size=3).astype("f4"), "a": a, "b": b}
         flags = {"reverse": opset % 2, "emit_previous": opset // 2 % 2}
-        assert_definition_agrees("LinearRecurrence", opset, inputs, **flags, **invariant)
         symbols = {name: [f"{name}{axis}" for axis in range(array.ndim)] for name, array in inputs.items()}
-        assert_definition_agrees("LinearRecurrence", opset, inputs, shapes=symbols, **flags, **invariant)
+        shapes = None if known else symbols
+        assert_definition_agrees("LinearRecurrence", opset, inputs, shapes=shapes, **flags, **invariant)
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)

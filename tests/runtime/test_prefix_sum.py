@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from looplift.runtime.errors import LoopliftError
-from tests.runtime.op_cases import INTEGERS, assert_definition_agrees, assert_same_bits, kernel, one_node, run_ort
+from tests.runtime.op_cases import (
+    INTEGERS,
+    assert_definition_agrees,
+    assert_same_bits,
+    kernel,
+    one_node,
+    run_ort,
+    special_values,
+)
 
 DTYPES = [np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4"), np.dtype("f8"), *INTEGERS]
 
@@ -58,6 +66,14 @@ def test_sums_are_not_made_in_pairs(dtype, columns):
     rng = np.random.default_rng(columns)
     x = (rng.normal(size=(700, columns)) * 50).astype(dtype)
     check(np.asarray(x[0] * 3, dtype), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
+def test_special_values(dtype):
+    grid = np.meshgrid(*[special_values(dtype)] * 3)
+    initial, *x = (axis.reshape(-1) for axis in grid)
+    check(initial, np.array(x))
+    check(initial[:40], np.array(x)[:, :40])
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (2, 1, 2), (0,), (2, 0)])
@@ -111,11 +127,10 @@ def test_errors(inputs, message):
 @pytest.mark.parametrize("flags", [{}, {"emit_previous": 1}, {"reverse": 1}], ids=str)
 def test_definition_in_every_opset(opset, flags):
     rng = np.random.default_rng(opset)
-    for time in (0, 1, 6):
+    for time, known in [(0, True), (0, False), (6, False)]:
         inputs = {"v_initial": rng.normal(size=3).astype("f4"), "x": rng.normal(size=(time, 3)).astype("f4")}
-        assert_definition_agrees("PrefixSum", opset, inputs, **flags)
-        symbols = {"v_initial": ["n"], "x": ["t", "n"]}
-        assert_definition_agrees("PrefixSum", opset, inputs, shapes=symbols, **flags)
+        shapes = None if known else {"v_initial": ["n"], "x": ["t", "n"]}
+        assert_definition_agrees("PrefixSum", opset, inputs, shapes=shapes, **flags)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3), (0,), (2, 0, 1)])

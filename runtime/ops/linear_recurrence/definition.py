@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from looplift.runtime.ops.definitions import CLOCK, CONSTANTS, EMITTED, EXACT, STACKED, TICK, define
+from looplift.runtime.ops.definitions import CLOCK, CONSTANTS, EMITTED, STACKED, TICK, define
 
 FLAGS = ("emit_previous", "reverse", "a_invariant", "b_invariant")
 SIGNATURE = (
@@ -54,7 +54,7 @@ BODY = f"""{CONSTANTS}
             {_element("b")}
             looplift_product = Mul (looplift_a_now, looplift_previous)
             looplift_sum = Add (looplift_product, looplift_b_now)
-            looplift_updated = Reshape {EXACT} (looplift_sum, looplift_row_shape){EMITTED}
+            looplift_updated = Reshape (looplift_sum, looplift_row_shape){EMITTED}
         }}>
         looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times)
         looplift_count = Identity (looplift_time)

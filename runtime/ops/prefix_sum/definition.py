@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx
 
-from looplift.runtime.ops.definitions import CLOCK, CONSTANTS, EMITTED, EXACT, STACKED, TICK, define
+from looplift.runtime.ops.definitions import CLOCK, CONSTANTS, EMITTED, STACKED, TICK, define
 
 SIGNATURE = "PrefixSum <emit_previous: int = 0, reverse: int = 0> (v_initial, x) => (v_final, scan_output)"
 
@@ -24,7 +24,7 @@ BODY = f"""{CONSTANTS}
         ) => (bool looplift_still, looplift_updated, looplift_emitted, int64 looplift_now) {{{TICK}
             looplift_x_now = Gather <axis = 0> (x, looplift_now)
             looplift_sum = Add (looplift_previous, looplift_x_now)
-            looplift_updated = Reshape {EXACT} (looplift_sum, looplift_row_shape){EMITTED}
+            looplift_updated = Reshape (looplift_sum, looplift_row_shape){EMITTED}
         }}>
         looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times)
         looplift_count = Identity (looplift_time)

@@ -30,5 +30,4 @@ def _advance(rows: Array, state: Array, steps: Sequence[Array]) -> None:
             np.add(rows[now - 1], x[now], out=rows[now])
         return
     rows[1:] = x[1:]
-    # accumulate adds in order (reduce would add in pairs); unless told the type, it widens small integers
-    np.add.accumulate(rows, axis=0, dtype=rows.dtype, out=rows)
+    np.add.accumulate(rows, axis=0, out=rows)  # adds in order, unlike reduce, which adds in pairs
