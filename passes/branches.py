@@ -7,8 +7,10 @@ import onnx_ir as ir
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import replace_value
 from looplift.patterns.constants import scalar
+from looplift.patterns.proof import label
 from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import is_loop, is_scan
+from looplift.runtime.errors import LoopliftError
 
 
 def taken_branch(node: ir.Node, opset: int) -> ir.Graph | None:
@@ -34,6 +36,8 @@ def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
     branch.outputs[:] = []
     moved: dict[ir.Value, ir.Value] = {}
     for value in list(branch.initializers.values()):
+        if value.const_value is None:
+            raise LoopliftError(f"initializer '{value.name}' in a branch of {label(node)} has no value")
         constant = ir.node("Constant", inputs=[], attributes={"value": ir.AttrTensor("value", value.const_value)})
         constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
         node.prepend(constant)

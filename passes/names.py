@@ -17,8 +17,9 @@ def fix_names(model: ir.Model) -> bool:
     of a value made after the loop (ONNX Runtime refuses that; `onnx_ir`'s own NameFixPass lets it pass). Outputs
     that are left out keep their empty name. Preserves bits.
     """
+    roots: list[GraphLike] = [model.graph, *model.functions.values()]
     changed = False
-    for root in (model.graph, *model.functions.values()):
+    for root in roots:
         changed |= _fix(root, frozenset())
     return changed
 

@@ -66,7 +66,7 @@ class Numbering:
 def _serialized(attribute: ir.Attr) -> bytes:
     proto = ir.to_proto(attribute)
     proto.ClearField("doc_string")
-    return proto.SerializeToString(deterministic=True)
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def _constant(value: ir.Value) -> Hashable | None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from looplift.passes.reroll import Reroll
+from looplift.passes.stack_sequences import StackSequences
 from looplift.patterns.constants import scalar
 from tests.helpers import apply, assert_same, find, model, ops
 
@@ -205,6 +206,35 @@ def test_an_unrolled_range():
     after = apply(before, Reroll())
     assert scalar(find(after, "Loop").inputs[0], 17) == 100
     assert_same(before, after, {"x": np.random.default_rng(0).normal(size=4).astype(np.float32)})
+
+
+def test_an_unrolled_range_that_keeps_a_list():
+    """The list is a carry like any other: eight appends per iteration, then one, are one append per iteration."""
+    steps = "\n".join(f"v{n + 1} = Add(v{n}, step)\n s{n + 1} = SequenceInsert(s{n}, v{n + 1})" for n in range(8))
+    before = model(f"""agraph (float[4] x, float[4] step) => (float[4] b, float[r,4] all) {{
+        twelve = Constant<value_int=12>()
+        four = Constant<value_int=4>()
+        e = SequenceEmpty<dtype=1>()
+        a, l1 = Loop(twelve, , x, e) <body = f (int64 i, bool c, float[4] v0, seq(float) s0)
+                => (bool d, float[4] v8, seq(float) s8) {{
+            d = Identity(c)
+            {steps}
+        }}>
+        b, l2 = Loop(four, , a, l1) <body = g (int64 j, bool h, float[4] w, seq(float) t)
+                => (bool k, float[4] w2, seq(float) t2) {{
+            k = Identity(h)
+            w2 = Add(w, step)
+            t2 = SequenceInsert(t, w2)
+        }}>
+        all = ConcatFromSequence<axis=0, new_axis=1>(l2)
+    }}""")
+    after = apply(before, Reroll())
+    assert ops(find(after, "Loop").attributes["body"].as_graph()).count("SequenceInsert") == 1
+    stacked = apply(after, StackSequences())
+    rng = np.random.default_rng(0)
+    feed = {name: rng.normal(size=4).astype(np.float32) for name in ("x", "step")}
+    assert_same(before, after, feed)
+    assert_same(before, stacked, feed)
 
 
 def test_in_a_branch_a_body_and_a_function():

@@ -106,6 +106,28 @@ def test_a_tensor_that_is_written_all_over_is_the_stack(make):
         assert_same(before, after, feed, errors_may_vanish=trips < 0)
 
 
+@pytest.mark.parametrize("width", [4, 8, 1])
+def test_rows_that_do_not_fit_the_tensor_fail_as_before(width):
+    before = model(f"""agraph (float[4] x, int64 M) => (float[a,b] y) {{
+        z = Constant<value_ints=[0]>()
+        width = Constant<value_ints=[{width}]>()
+        n = Unsqueeze(M, z)
+        s = Concat<axis=0>(n, width)
+        start = ConstantOfShape(s)
+        y = Loop(M, , start) <body = b (int64 i, bool c, float[r,s] out) => (bool d, float[r2,s2] out2) {{
+            d = Identity(c)
+            k = Unsqueeze(i, z)
+            q = Neg(x)
+            out2 = ScatterND(out, k, q)
+        }}>
+    }}""")
+    ShapeInferencePass(data_prop=True)(before)
+    after = apply(before, StackScatters())
+    for trips in TRIPS:
+        feed = {"x": np.arange(4, dtype=np.float32), "M": np.array(trips, np.int64)}
+        assert_same(before, after, feed, errors_may_vanish=trips < 0)
+
+
 def test_a_scan_that_writes_one_row_again_and_again_is_left():
     before = model("""agraph (float[4] x, float[N,4] steps, float[R,4] start) => (float[a,b] y) {
         v, y = Scan(x, start, steps) <num_scan_inputs: int = 1, body: graph = b (float[4] u, float[R,4] out, float[4] s)
