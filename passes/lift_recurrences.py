@@ -23,16 +23,18 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.emit import Emitter
+from looplift.passes.emit import Emitter, Refuse
 from looplift.passes.journal import Journal
+from looplift.passes.moving_parts import MovingParts
 from looplift.passes.over_time import OverTime
 from looplift.passes.over_time.rules import RULES
-from looplift.passes.recurrence_nodes import MovingParts
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
 from looplift.passes.walk import Place, loops, node_name
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.evolution import Evolution, Invariant, Overwritten, Unknown, evolution_of
 from looplift.patterns.proof import Refusal, Refused
+from looplift.patterns.recognise import recognise
+from looplift.patterns.recurrence import Question
 from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import Trip, trip_of
 from looplift.patterns.types import Types
@@ -41,6 +43,7 @@ from looplift.patterns.view import Carry, LoopView, ScanOutput, ScanView, View, 
 
 LIFTED_FROM = "looplift.lifted_from"
 RECURRENCE = "looplift.recurrence"
+PROOF = "looplift.proof"
 
 Port = Carry | ScanOutput
 """An output of the loop: a carry's final value, or a stack."""
@@ -52,13 +55,15 @@ class LiftRecurrences:
 
     Attributes:
         exact: False allows floating-point additions of one iteration to be joined.
+        refuse: why a node may not stand for a loop, such as one that the target can't express.
     """
 
     exact: bool = True
+    refuse: Refuse | None = None
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Lifts every loop that can be, innermost first; loops are gathered before anything is changed."""
-        return any(self.lift(node, place, journal) for node, place in loops(model))
+        return any([self.lift(node, place, journal) for node, place in loops(model)])  # none is left out
 
     def lift(self, node: ir.Node, place: Place, journal: Journal) -> bool:
         """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""
@@ -68,7 +73,7 @@ class LiftRecurrences:
             assert isinstance(trip, Refusal)
             journal.refuse(node, trip)
             return False
-        attempt = Attempt(view, trip, exact=self.exact)
+        attempt = Attempt(view, trip, exact=self.exact, refuse=self.refuse)
         ports = used_ports(view)
         stays = attempt.make(ports)
         if not stays:
@@ -96,7 +101,7 @@ class LiftRecurrences:
             return False
         if isinstance(view, LoopView) and view.opset < 11 and not kept:
             return False  # Loop-1 wants at least one carried value
-        attempt = Attempt(view, trip, exact=self.exact)
+        attempt = Attempt(view, trip, exact=self.exact, refuse=self.refuse)
         if attempt.make(parted):
             attempt.emit.discard()
             return False
@@ -109,15 +114,20 @@ class LiftRecurrences:
 class Attempt:
     """The nodes that would stand for a loop's outputs. Nothing in the graph changes until they are committed."""
 
-    def __init__(self, view: View, trip: Trip, *, exact: bool) -> None:
+    def __init__(self, view: View, trip: Trip, *, exact: bool, refuse: Refuse | None = None) -> None:
         self.view, self.trip = view, trip
         cuts, types = row_cuts(view, Types(), trip)
         self.dependence = Dependence(view, types)
         self.evolutions: dict[int, Evolution] = {
             carry.index: evolution_of(carry, view, types, self.dependence, exact=exact) for carry in view.carries
         }
-        self.emit = Emitter(view.opset, types)
-        self.parts = MovingParts(view, trip, self.evolutions, self.emit)
+        answers = {
+            carry.index: recognise(Question(carry, self.evolutions[carry.index], view, trip, types))
+            for carry in view.carries
+        }
+        overwritten = {index for index, evolution in self.evolutions.items() if isinstance(evolution, Overwritten)}
+        self.emit = Emitter(view.opset, types, refuse)
+        self.parts = MovingParts(view, trip, answers, self.emit, overwritten)
         self.over = OverTime(view, types, self.dependence, trip, self.emit, self.parts, RULES, cuts)
         self._results: list[tuple[ir.Value, ir.Value]] = []
 
@@ -154,12 +164,12 @@ class Attempt:
         self.emit.insert_before(loop)
         for old, new in self._results:
             replace_value(old, new)
-        for carry, node in self.parts.nodes:
-            evolution = str(self.evolutions[carry.index])
-            node.name = f"{name}/{carry.previous.name}"
+        for proof, node in self.parts.nodes:
+            node.name = f"{name}/{proof.carry.previous.name}"
             node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{name}"
-            node.metadata_props[RECURRENCE] = evolution
-            journal.found(loop, f"{carry.previous.name}: {evolution}")
+            node.metadata_props[RECURRENCE] = str(proof.evolution)
+            node.metadata_props[PROOF] = "; ".join(map(str, proof.obligations))
+            journal.found(loop, f"{proof.carry.previous.name}: {proof.evolution}")
         journal.did(loop, f"lifted: {self.trip.fact.fact}")
 
 

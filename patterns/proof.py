@@ -40,3 +40,6 @@ class Obligation:
 
     name: str
     fact: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fact}"

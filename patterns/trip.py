@@ -11,8 +11,9 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.patterns.constants import scalar
+from looplift.patterns.extents import entries
 from looplift.patterns.proof import Obligation, Refusal
-from looplift.patterns.types import Types
+from looplift.patterns.types import Dim, Types
 from looplift.patterns.values import source
 from looplift.patterns.view import LoopView, ScanInput, View
 
@@ -21,12 +22,13 @@ from looplift.patterns.view import LoopView, ScanInput, View
 class Counted:
     """A Loop that runs M times, or not at all where `condition` is given and false.
 
-    `static`: the count if it is a compile-time constant.
+    `static`: the count if it is a compile-time constant. `extent`: the count as an extent, if it is one for certain.
     """
 
     max_trip: ir.Value
     condition: ir.Value | None
     static: int | None
+    extent: Dim
 
     @property
     def fact(self) -> Obligation:
@@ -38,10 +40,11 @@ class Counted:
 
 @dataclasses.dataclass(frozen=True)
 class Scanned:
-    """A Scan that runs once per element of `over`; `static`: the count if the extent is known."""
+    """A Scan that runs once per element of `over`; `static` and `extent` as for `Counted`."""
 
     over: ScanInput
     static: int | None
+    extent: Dim
 
     @property
     def fact(self) -> Obligation:
@@ -56,17 +59,17 @@ Trip = Counted | Scanned
 def trip_of(view: View, types: Types) -> Trip | Refusal:
     """The trip count of a loop, or why it is not known before the loop starts."""
     if isinstance(view, LoopView):
-        return _counted(view)
+        return _counted(view, types)
     if view.sequence_lengths is not None:
         return Refusal("sequence_lens gives each batch entry a length of its own", view.node)
     over = view.scan_inputs[0]
     shape = types[over.outer].shape
     axis = 1 if view.batched else over.axis
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
-    return Scanned(over, extent if isinstance(extent, int) else None)
+    return Scanned(over, extent if isinstance(extent, int) else None, extent)
 
 
-def _counted(view: LoopView) -> Counted | Refusal:
+def _counted(view: LoopView, types: Types) -> Counted | Refusal:
     passes_on = source(view.condition_out) is view.condition_in
     if not passes_on and scalar(view.condition_out, view.opset) is not True:
         return Refusal(
@@ -82,7 +85,11 @@ def _counted(view: LoopView) -> Counted | Refusal:
         static = 0
     elif isinstance(limit, int) and condition is None:
         static = max(limit, 0)
-    return Counted(view.max_trip, condition, static)
+    extent: Dim = static
+    if static is None and condition is None:
+        found = entries(view.max_trip, lambda value: types[value].shape, view.opset)
+        extent = found[0] if found is not None and len(found) == 1 else None
+    return Counted(view.max_trip, condition, static, extent)
 
 
 def surely_runs(trip: Trip) -> bool:

@@ -46,7 +46,7 @@ def reads_every_row(over: OverTime, data: ir.Value, index: Index | None, axis: i
     """Whether iteration k reads row k, and there are as many rows as iterations, for certain."""
     shape = over.types[data].shape
     extent = shape[axis] if shape is not None else None
-    return index == Index(0, 1) and extent is not None and extent == over.trip.static
+    return index == Index(0, 1) and extent is not None and extent == over.trip.extent
 
 
 def gather_elements(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:

@@ -1,0 +1,36 @@
+"""Recognises prefix sums: ``v = v + x[t]``."""
+
+from __future__ import annotations
+
+from looplift.patterns.evolution import PrefixSum
+from looplift.patterns.proof import Obligation, Refusal
+from looplift.patterns.recurrence import Question, RecurrenceProof, keeps_shape
+
+
+def recognise(question: Question) -> RecurrenceProof | Refusal:
+    """A proof that the carry is a prefix sum, or the first obligation that failed.
+
+    Obligations:
+
+    1. the trip count is known before the loop starts;
+    2. one iteration adds once (integers: any number of values), as for add-step;
+    3. what is added does not depend on the carry itself;
+    4. the state keeps its shape.
+    """
+    evolution = question.evolution
+    if not isinstance(evolution, PrefixSum):
+        return Refusal(f"'{question.carry.previous.name}' is no prefix sum: {evolution}")
+    shape = keeps_shape(question)
+    if isinstance(shape, Refusal):
+        return shape
+    name = question.carry.previous.name
+    return RecurrenceProof(
+        question.carry,
+        evolution,
+        (
+            question.trip.fact,
+            Obligation("each iteration adds once", str(evolution)),
+            Obligation("what is added does not depend on the state", f"'{name}' reaches the update on one path"),
+            shape,
+        ),
+    )

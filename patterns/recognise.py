@@ -1,0 +1,27 @@
+"""Asks each recogniser in turn what a carry is."""
+
+from __future__ import annotations
+
+from looplift.patterns import add_step, linear_recurrence, prefix_sum
+from looplift.patterns.evolution import AddStep, Invariant, LinearRecurrence, Overwritten, PrefixSum, Unknown
+from looplift.patterns.proof import Refusal
+from looplift.patterns.recurrence import Question, RecurrenceProof
+
+RECOGNISERS = {
+    AddStep: add_step.recognise,
+    PrefixSum: prefix_sum.recognise,
+    LinearRecurrence: linear_recurrence.recognise,
+}
+"""Each form has one recogniser."""
+
+
+def recognise(question: Question) -> RecurrenceProof | Refusal:
+    """The proof that a carry is a recurrence, or why it is none."""
+    evolution, name = question.evolution, question.carry.previous.name
+    if isinstance(evolution, Unknown):
+        return evolution.refusal
+    if isinstance(evolution, Invariant):
+        return Refusal(f"'{name}' never changes", question.view.node)
+    if isinstance(evolution, Overwritten):
+        return Refusal(f"'{name}' is overwritten in every iteration", question.view.node)
+    return RECOGNISERS[type(evolution)](question)

@@ -1,0 +1,42 @@
+"""What a recogniser is asked and what it answers, and the obligations that several share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from looplift.patterns.evolution import AddStep, Evolution, LinearRecurrence, PrefixSum
+from looplift.patterns.proof import Obligation, Refusal
+from looplift.patterns.trip import Trip
+from looplift.patterns.types import Types
+from looplift.patterns.view import Carry, LoopView, View
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One carry of a loop with what is known of both."""
+
+    carry: Carry
+    evolution: Evolution
+    view: View
+    trip: Trip
+    types: Types
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrenceProof:
+    """A carry is a recurrence: its form, and each obligation with the fact that discharged it."""
+
+    carry: Carry
+    evolution: AddStep | PrefixSum | LinearRecurrence
+    obligations: tuple[Obligation, ...]
+
+
+def keeps_shape(question: Question) -> Obligation | Refusal:
+    """That no iteration changes the state's shape: by Scan's own rule, or because one trip round the body keeps it."""
+    name, fact = question.carry.previous.name, question.types[question.carry.previous]
+    if not isinstance(question.view, LoopView):
+        return Obligation("the state keeps its shape", "a Scan's state may not change it")
+    if fact.shape is None or None in fact.shape:
+        initial = question.types[question.carry.initial]
+        return Refusal(f"whether '{name}' keeps its shape is not known ({initial})", question.view.node)
+    return Obligation("the state keeps its shape", f"{fact} before and after every iteration")
