@@ -5,7 +5,7 @@ Nodes are only collected; `Emitter.insert_before` puts them into a graph, `Emitt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -13,18 +13,24 @@ import onnx_ir as ir
 
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import TensorType, Types, infer_node, is_public
+from looplift.patterns.values import is_used
 
 INT64_MAX = np.iinfo(np.int64).max
 INT64_MIN = np.iinfo(np.int64).min
 
 
+Refuse = Callable[[ir.Node, "Emitter"], "Refusal | None"]
+"""Why a node may not be written, None if it may."""
+
+
 class Emitter:
     """Collects new nodes for one graph."""
 
-    def __init__(self, opset: int, types: Types) -> None:
+    def __init__(self, opset: int, types: Types, refuse: Refuse | None = None) -> None:
         self.opset = opset
         self.nodes: list[ir.Node] = []
         self._types = types
+        self._refuse = refuse
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def insert_before(self, anchor: ir.Node) -> None:
@@ -39,14 +45,23 @@ class Emitter:
                 node.replace_input_with(k, None)
         self.nodes.clear()
 
+    def drop_unused(self) -> None:
+        """Takes the nodes that nobody reads out of the graph again."""
+        for node in reversed(self.nodes):
+            if node.graph is not None and not any(is_used(output) for output in node.outputs):
+                node.graph.remove(node, safe=True)
+
     def add(self, node: ir.Node) -> ir.Node:
-        """Takes a node as it is and infers the types of its outputs."""
+        """Takes a node as it is and infers the types of its outputs; raises `Refused` where that is not wanted."""
         for output, fact in zip(node.outputs, infer_node(node, self._types, self.opset), strict=True):
             if fact.dtype is not None and output.type is None:
                 output.type = ir.TensorType(fact.dtype)
             if fact.shape is not None and output.shape is None:
                 output.shape = ir.Shape([dim if is_public(dim) else None for dim in fact.shape])
         self.nodes.append(node)
+        refusal = self._refuse(node, self) if self._refuse is not None else None
+        if refusal is not None:
+            raise Refused(refusal)
         return node
 
     def type_of(self, value: ir.Value) -> TensorType:

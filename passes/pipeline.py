@@ -16,6 +16,7 @@ from looplift.passes.hoist_invariants import HoistInvariants
 from looplift.passes.infer_shapes import infer_shapes
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
+from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
 from looplift.passes.report import Finding
 from looplift.passes.simplify_condition import SimplifyCondition
@@ -29,7 +30,7 @@ from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
 
 Pass = Callable[[ir.Model, Journal], bool]
-TARGETS = ("kernel",)
+TARGETS = ("kernel", "standard")
 ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
 
@@ -56,7 +57,7 @@ def run_pipeline(
     Args:
         model: not changed.
         exact: whether results must be the same bits.
-        target: ``kernel`` (custom nodes with their definitions).
+        target: ``kernel`` (custom nodes with their definitions) or ``standard`` (operators of ``ai.onnx`` only).
 
     Returns:
         The rewritten model, and a finding for each of the original's loops.
@@ -71,7 +72,10 @@ def run_pipeline(
     infer_shapes(work)
     describe_loops(work, journal)
     changed = normalise(work, journal)
-    changed |= LiftRecurrences(exact=exact)(work, journal)
+    standard = target == "standard"
+    changed |= LiftRecurrences(exact=exact, refuse=lowering_refusal if standard else None)(work, journal)
+    if standard:
+        changed |= LowerToStandard()(work, journal)
     findings = journal.end(work)
     if not changed:
         return model.clone(), findings

@@ -1,0 +1,81 @@
+"""Replaces recurrence nodes by standard operators.
+
+Legality: each form computes the same roundings in the same order as the op's definition; which form is right is said
+in the file of the op. A node that has none (one that came in with the model: the lift makes only nodes that have one,
+see `lowering_refusal`) is replaced by its definition. Preserves bits on ONNX Runtime's CPU provider.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from looplift.passes.definitions import add_definitions
+from looplift.passes.emit import Emitter
+from looplift.passes.journal import Journal
+from looplift.passes.lowering import add_step, linear_recurrence, prefix_sum
+from looplift.passes.lowering.call import FACTS, Call, Choice
+from looplift.passes.names import fix_names
+from looplift.passes.surgery import drop_unused_nodes, replace_value
+from looplift.passes.walk import Place, places
+from looplift.patterns.proof import Refusal
+from looplift.patterns.types import Types
+from looplift.runtime.ops import DOMAIN
+
+CHOOSE: Mapping[str, Callable[[Call], Choice]] = {
+    "AddStep": add_step.choose,
+    "LinearRecurrence": linear_recurrence.choose,
+    "PrefixSum": prefix_sum.choose,
+}
+
+
+def lowering_refusal(node: ir.Node, emit: Emitter) -> Refusal | None:
+    """Why a recurrence node just written has no form in standard operators; None if it has one.
+
+    What is known of its inputs is kept in the node for the lowering.
+    """
+    if node.domain != DOMAIN:
+        return None
+    node.meta[FACTS] = tuple(emit.type_of(value) for value in node.inputs)
+    choice = CHOOSE[node.op_type](Call(node, emit.opset, node.meta[FACTS]))
+    return choice if isinstance(choice, Refusal) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerToStandard:
+    """The pass; see the module's text."""
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Lowers every recurrence node of the model; returns whether there was any."""
+        found, left = False, False
+        for place in list(places(model)):
+            drop_unused_nodes(place.graph)
+            for node in [node for node in place.graph if node.domain == DOMAIN]:
+                found = True
+                left |= not _lower(node, place, journal)
+        if left:
+            add_definitions(model)
+            InlinePass(lambda function: function.domain == DOMAIN)(model)
+            fix_names(model)
+        return found
+
+
+def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
+    """Lowers one node; returns whether it has a form."""
+    choose = CHOOSE.get(node.op_type)
+    call = Call.of(node, place.opset)
+    form = choose(call) if choose is not None else Refusal(f"{node.op_type} has no form in standard ops")
+    if isinstance(form, Refusal):
+        return False
+    emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))
+    results = form(emit)
+    emit.insert_before(node)
+    for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
+        if new is not None:
+            new.type, new.shape = new.type or old.type, new.shape or old.shape
+            replace_value(old, new)
+    place.graph.remove(node, safe=True)
+    return True

@@ -1,0 +1,112 @@
+"""Small pieces that the forms share: trip counts, single rows, conditional parts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from looplift.passes.emit import INT64_MAX, Emitter
+from looplift.passes.lowering.call import Form, Results
+from looplift.patterns.types import Types
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """A trip count: an int64 scalar that is never negative, and its number where it is known."""
+
+    value: ir.Value
+    static: int | None
+
+    @property
+    def surely_runs(self) -> bool:
+        """Whether there is at least one iteration, for certain."""
+        return self.static is not None and self.static > 0
+
+
+def to_scalar(emit: Emitter, value: ir.Value) -> ir.Value:
+    """A tensor of one element without its axes."""
+    if value.shape is not None and len(value.shape) == 0:
+        return value
+    return emit.op("Reshape", [value, emit.const(np.zeros(0, np.int64))])
+
+
+def to_vector(emit: Emitter, value: ir.Value) -> ir.Value:
+    """A tensor of one element with one axis."""
+    return emit.op("Reshape", [value, emit.const([1])])
+
+
+def some(emit: Emitter, count: ir.Value) -> ir.Value:
+    """Whether a count is more than 0 (opset 9 or later)."""
+    return emit.op("Greater", [count, emit.const(0)])
+
+
+def extents(emit: Emitter, count: ir.Value, like: ir.Value) -> ir.Value:
+    """The shape ``[count, *shape of like]``."""
+    return emit.op("Concat", [to_vector(emit, count), emit.op("Shape", [like])], {"axis": 0})
+
+
+def repeat(emit: Emitter, value: ir.Value, count: ir.Value, like: ir.Value) -> ir.Value:
+    """``count`` rows of `value`, broadcast to the shape of `like`."""
+    return emit.op("Expand", [value, extents(emit, count, like)])
+
+
+def no_rows(emit: Emitter, like: ir.Value) -> ir.Value:
+    """Zero rows of the shape of `like`."""
+    return emit.slice(emit.unsqueeze(like, [0]), 0, 0, 0)
+
+
+def last(emit: Emitter, rows: ir.Value) -> ir.Value:
+    """The last row."""
+    return emit.op("Gather", [rows, emit.const(-1)], {"axis": 0})
+
+
+def last_or(emit: Emitter, initial: ir.Value, rows: ir.Value, count: Count, step: ir.Value | None = None) -> ir.Value:
+    """The last row (plus `step`), or `initial` if there are none: both have the same shape."""
+    if count.surely_runs:
+        row = last(emit, rows)
+        return row if step is None else emit.op("Add", [row, step])
+    tail = emit.slice(rows, -1, INT64_MAX, 0)
+    if step is not None:
+        tail = emit.op("Add", [tail, step])
+    return last(emit, emit.op("Concat", [emit.unsqueeze(initial, [0]), tail], {"axis": 0}))
+
+
+def nothing(initial: ir.Value, *, final: bool, rows: bool) -> Form:
+    """What zero iterations give, for a state that keeps its shape."""
+
+    def form(emit: Emitter) -> Results:
+        return Results(
+            emit.op("Identity", [initial]) if final else None,
+            no_rows(emit, initial) if rows else None,
+        )
+
+    return form
+
+
+def choose_at_run_time(emit: Emitter, condition: ir.Value, then: Form, otherwise: Form) -> Results:
+    """An If: one form where the condition holds, another where it does not."""
+    (left, wanted), (right, _) = _branch(emit, then, "then"), _branch(emit, otherwise, "otherwise")
+    attributes = [ir.AttrGraph("then_branch", left), ir.AttrGraph("else_branch", right)]
+    node = emit.add(ir.Node("", "If", [condition], attributes, num_outputs=len(left.outputs)))
+    for output, a, b in zip(node.outputs, left.outputs, right.outputs, strict=True):
+        output.dtype = a.dtype or b.dtype
+        if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
+            output.shape = ir.Shape([x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)])
+    outputs = iter(node.outputs)
+    final = next(outputs) if wanted.final is not None else None
+    return Results(final, next(outputs) if wanted.rows is not None else None)
+
+
+def _branch(emit: Emitter, form: Form, name: str) -> tuple[ir.Graph, Results]:
+    """A graph without inputs; what it returns, it makes."""
+    inner = Emitter(emit.opset, Types())
+    results = form(inner)
+    made = {id(output) for node in inner.nodes for output in node.outputs}
+    outputs = [
+        value if id(value) in made else inner.op("Identity", [value])
+        for value in (results.final, results.rows)
+        if value is not None
+    ]
+    return ir.Graph([], outputs, nodes=inner.nodes, name=name), results

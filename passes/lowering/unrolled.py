@@ -1,0 +1,49 @@
+"""A recurrence of a few iterations, written out: any element type, any shape, any opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from looplift.passes.emit import Emitter
+from looplift.passes.lowering.call import Call, Form, Results
+from looplift.passes.lowering.pieces import no_rows
+
+StepAt = Callable[[Emitter, ir.Value, int], ir.Value]
+"""Writes the step at a time: the updated state of the previous one."""
+
+
+def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, empty: Callable[[Emitter], ir.Value]) -> Form:
+    """The steps one after the other.
+
+    Args:
+        call: gives the flags and which outputs are wanted.
+        initial: the state before the first step.
+        count: how many steps.
+        step: one of them.
+        empty: a value with the shape of a row, should there be none.
+    """
+
+    def form(emit: Emitter) -> Results:
+        times = range(count - 1, -1, -1) if call.flag("reverse") else range(count)
+        state, rows = initial, {}
+        for time in times:
+            updated = step(emit, state, time)
+            rows[time] = state if call.previous else updated
+            state = updated
+        final = state if count else emit.op("Identity", [initial])
+        return Results(final if call.wants_final else None, _stack(emit, rows) if call.wants_rows else None)
+
+    def _stack(emit: Emitter, rows: dict[int, ir.Value]) -> ir.Value:
+        if not rows:
+            return no_rows(emit, empty(emit))
+        stacked = [emit.unsqueeze(rows[time], [0]) for time in sorted(rows)]
+        return emit.op("Concat", stacked, {"axis": 0})
+
+    return form
+
+
+def row_at(emit: Emitter, series: ir.Value, time: int) -> ir.Value:
+    """The element of a series, time first, at a time."""
+    return emit.op("Gather", [series, emit.const(time)], {"axis": 0})
