@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import threading
@@ -19,6 +20,7 @@ Array = np.ndarray[Any, Any]
 Access = Literal["read", "read_write", "uniform"]
 
 _KEEP_BYTES = 512 << 20
+_KEEP_BIND_GROUPS = 256
 _BUFFER_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 _RAISED_LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage")
 
@@ -42,7 +44,7 @@ class Dispatch:
     """One pipeline run over a grid of workgroups."""
 
     pipeline: Any
-    bindings: Sequence[Slice]
+    bindings: tuple[Slice, ...]
     workgroups: tuple[int, int, int]
 
 
@@ -74,9 +76,9 @@ class Device:
         use = wgpu.BufferUsage
         largest = self.limits["maxBufferSize"]
         self._storage = BufferPool(self.gpu, use.STORAGE | use.COPY_SRC | use.COPY_DST, largest, _KEEP_BYTES)
-        self._uniform = BufferPool(self.gpu, use.UNIFORM | use.COPY_DST, largest, _KEEP_BYTES)
         self._staging = BufferPool(self.gpu, use.MAP_READ | use.COPY_DST, largest, _KEEP_BYTES)
         self._pipelines: dict[tuple[Any, ...], Any] = {}
+        self._bind_groups: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._lock = threading.RLock()
 
     def pipeline(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
@@ -116,22 +118,17 @@ class Device:
         with self._lock:
             return self._storage.take(size)
 
-    def allocate_uniform(self, data: bytes) -> Any:
-        """A uniform buffer that holds ``data``; return it with ``release_uniform``."""
-        with self._lock:
-            buffer = self._uniform.take(len(data))
-            self.gpu.queue.write_buffer(buffer, 0, data)
-            return buffer
+    def constants(self, data: bytes) -> Any:
+        """A uniform buffer that holds ``data``, kept as long as the caller keeps it."""
+        import wgpu
+
+        with self._lock, wgpu_errors_named("uploading constants"):
+            return self.gpu.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
 
     def release(self, buffer: Any) -> None:
         """Give a storage buffer back for reuse."""
         with self._lock:
             self._storage.give(buffer)
-
-    def release_uniform(self, buffer: Any) -> None:
-        """Give a uniform buffer back for reuse."""
-        with self._lock:
-            self._uniform.give(buffer)
 
     def upload(self, buffer: Any, data: Array) -> None:
         """Copy the bytes of a contiguous array into a buffer, zero-padded to whole 32-bit words."""
@@ -176,11 +173,20 @@ class Device:
             self.gpu.queue.submit([encoder.finish()])
 
     def _bind_group(self, dispatch: Dispatch) -> Any:
+        """The dispatch's bind group, cached: pooled buffers come round again."""
+        key = (dispatch.pipeline, dispatch.bindings)
+        if key in self._bind_groups:
+            self._bind_groups.move_to_end(key)
+            return self._bind_groups[key]
         entries = [
             {"binding": place, "resource": {"buffer": part.buffer, "offset": part.offset, "size": part.size}}
             for place, part in enumerate(dispatch.bindings)
         ]
-        return self.gpu.create_bind_group(layout=dispatch.pipeline.get_bind_group_layout(0), entries=entries)
+        group = self.gpu.create_bind_group(layout=dispatch.pipeline.get_bind_group_layout(0), entries=entries)
+        self._bind_groups[key] = group
+        if len(self._bind_groups) > _KEEP_BIND_GROUPS:
+            self._bind_groups.popitem(last=False)
+        return group
 
     def fence(self) -> None:
         """Wait until everything submitted has run (by a four-byte read-back)."""

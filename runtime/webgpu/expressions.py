@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-
 from looplift.runtime.errors import LoopliftError
 
 

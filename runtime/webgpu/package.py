@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-
 from looplift.runtime.errors import LoopliftError
 
 from .device import Access
@@ -54,10 +53,13 @@ class Binding:
 
 @dataclasses.dataclass(frozen=True)
 class DispatchSize:
-    """How many invocations a pass runs, in workgroups of a given size."""
+    """How much a pass runs: so many invocations, or a grid of workgroups; a size that comes to 0 is nothing to do."""
 
-    threads: Expression
     workgroupSize: Expression  # noqa: N815 (a key of the published layout)
+    threads: Expression | None = None
+    x: Expression = 1
+    y: Expression = 1
+    z: Expression = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +125,9 @@ class Manifest:
     onnx: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Package:
-    """A kernel package, read and checked."""
+    """A kernel package, read and checked; equal only to itself, so that plans can be kept by it."""
 
     folder: Path
     manifest: Manifest
