@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.patterns.dependence import Dependence
+from looplift.patterns.footprint import footprint_of
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.row_cuts import RowCut
 from looplift.patterns.totality import is_total
@@ -57,6 +58,7 @@ class OverTime:
     ) -> None:
         self.view, self.types, self.dependence, self.trip, self.emit = view, types, dependence, trip, emit
         self.row_cuts = row_cuts
+        self._footprint = footprint_of(view, types, dependence, trip)
         self.lead = 2 if view.batched else 1
         self._sources, self._rules = sources, rules
         self._stacks: dict[int, ir.Value] = {}
@@ -102,6 +104,9 @@ class OverTime:
         return self._sources.trip_count(self.emit)
 
     def _make_stack(self, value: ir.Value) -> ir.Value:
+        too_large = self._footprint.refusal(value, self.types)
+        if too_large is not None:
+            raise Refused(too_large)
         given = self._sources.stack(value, self)
         if given is not None:
             return given
