@@ -19,7 +19,7 @@ from looplift.patterns.exit_test import Comparison, ExitTest, Flag, exit_test
 from looplift.patterns.progression import Motions, Progression
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import Types
-from looplift.patterns.values import is_used, source
+from looplift.patterns.values import source
 from looplift.patterns.view import LoopView, view_of
 
 ENDLESS = constant(INT64_MAX)
@@ -81,9 +81,7 @@ def _count(view: LoopView, types: Types, journal: Journal) -> bool:
     max_trip = integers.single(integers.written(count))
     emitter.insert_before(view.node)
     node = _counted(view, max_trip, condition).node
-    for written in reversed(emitter.nodes):
-        if not any(is_used(output) for output in written.outputs) and node.graph is not None:
-            node.graph.remove(written, safe=True)
+    emitter.drop_unused()
     journal.did(node, f"computed before the loop how often it runs{reading} from the bound of its counter")
     return True
 
@@ -271,10 +269,10 @@ class Counting:
         # Modulo first, so that end - start can't overflow.
         phase = self.integers.remainder(start, stride)
         if motion.step > 0:
-            room = self.integers.remainder(self.integers.subtract(constant(end % stride + stride), phase), stride)
-            return self.integers.subtract(constant(end), room)
-        room = self.integers.remainder(self.integers.add(phase, stride - end % stride), stride)
-        return self.integers.add(room, end)
+            below = self.integers.remainder(self.integers.subtract(constant(end % stride + stride), phase), stride)
+            return self.integers.subtract(constant(end), below)
+        above = self.integers.remainder(self.integers.add(phase, stride - end % stride), stride)
+        return self.integers.add(above, end)
 
     def _steps_to_equality(self, comparison: Comparison, start: Integer, bound: Integer) -> Integer | Refusal:
         """(bound - start) / step modulo the number of values in the range, for a step of 1 or -1."""

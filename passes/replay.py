@@ -91,9 +91,8 @@ def same(left: ir.Value, right: ir.Value, opset: int) -> bool:
     left, right = source(left), source(right)
     if left is right:
         return True
-    constants = constant(left, opset), constant(right, opset)
-    if constants[0] is not None and constants[1] is not None:
-        one, other = constants
+    one, other = constant(left, opset), constant(right, opset)
+    if one is not None and other is not None:
         return one.dtype == other.dtype and one.size == other.size == 1 and one.tobytes() == other.tobytes()
     one_node, other_node = left.producer(), right.producer()
     if one_node is None or other_node is None or not _same_op(one_node, other_node):

@@ -28,8 +28,9 @@ class Threshold:
 
     and since the comparison fails from N on, N is the first of these candidates at which it fails: the graph tries
     them all, with the very Cast and comparison of the loop, in one vector. If it fails at none, it never does.
-    The bound is first clamped to just outside t's range, or to the largest float below 2^63, next to which all
-    thresholds in int64 lie. Where a comparison with NaN fails at once, so does N.
+    The bound is first clamped to just outside t's range. Where no such float is finite or in int64, it is clamped to
+    the last one that is, next to which all other thresholds lie, and the first value of t's range is a candidate too,
+    for bounds at which even that fails. With NaN, the comparison fails at once.
     """
 
     comparison: Comparison
@@ -57,20 +58,30 @@ class Threshold:
         return sorted({*centres, *(centre + (1 if self._climbs else -1) for centre in centres)})
 
     @property
+    def _exceeds_limit(self) -> bool:
+        """Whether t's range may hold integers above `_limit`."""
+        return self._bits == 63 or (self._dtype == ir.DataType.FLOAT16 and self._bits == 16)
+
+    @property
     def _limit(self) -> float:
-        """A float out of t's range, or for an int64 the largest one that int64 holds."""
-        if self._dtype == ir.DataType.FLOAT16:
+        """A float out of t's range, or else the largest one that is finite and in int64."""
+        if self._dtype == ir.DataType.FLOAT16 and self._bits >= 15:
             return 65504.0
         if self._bits < 63:
             return float(1 << (self._bits + 1))
         return float((1 << 63) - (1 << (63 - PRECISION[self._dtype])))
+
+    @property
+    def _first(self) -> int:
+        """The value of t's range from which t moves away."""
+        return self.comparison.motion.low if self._climbs else self.comparison.motion.high
 
     def of_number(self, bound: float) -> Integer:
         """N for a bound known now."""
         if np.isnan(bound):
             return constant(INT64_MIN if self._climbs else INT64_MAX)
         nearest = int(np.ceil(min(max(bound, -self._limit), self._limit)))
-        candidates = [nearest + offset for offset in self._offsets]
+        candidates = [self._first, *(nearest + offset for offset in self._offsets)]
         candidates = [number for number in candidates if INT64_MIN <= number <= INT64_MAX]
         with np.errstate(over="ignore"):
             rounded = np.array(candidates, np.int64).astype(self._dtype.numpy())
@@ -95,6 +106,8 @@ class Threshold:
             return self.of_number(float(known))
         bound = integers.single(bound)
         candidates = emitter.op("Add", [self._nearest(bound, integers), emitter.const(self._offsets)])
+        if self._exceeds_limit:
+            candidates = emitter.op("Concat", [candidates, emitter.const([self._first])], {"axis": 0})
         rounded = emitter.op("Cast", [candidates], {"to": self._dtype})
         nowhere = integers.written(constant(self._nowhere))
         relation = self.comparison.relation
@@ -110,7 +123,7 @@ class Threshold:
     def _nearest(self, bound: ir.Value, integers: Integers) -> ir.Value:
         """ceil(bound), clamped, as an int64."""
         emitter, is_integer = integers.emitter, self.comparison.bound_range is not None
-        if not is_integer or self._bits == 63 or self._dtype == ir.DataType.FLOAT16:
+        if not is_integer or self._exceeds_limit:
             for op_type, limit in (("Min", self._limit), ("Max", -self._limit)):
                 bound = emitter.op(op_type, [bound, emitter.const(np.array(limit, self._dtype.numpy()))])
         if not is_integer:
@@ -120,8 +133,8 @@ class Threshold:
     def _bounded(self, turn: ir.Value, bound: ir.Value, integers: Integers) -> Integer:
         """With the interval that is known of it: fl(bound) fails ``<`` and ``>`` for an integer bound itself."""
         reach = 1 << (self._bits + 3)
-        nowhere = constant(self._nowhere).low
-        low, high = max(min(-reach, nowhere), INT64_MIN), min(max(reach, nowhere), INT64_MAX)
+        ends = (self._nowhere, self._first)
+        low, high = max(min(-reach, *ends), INT64_MIN), min(max(reach, *ends), INT64_MAX)
         known = self.comparison.bound_range
         if known is None:
             at_once = constant(INT64_MIN if self._climbs else INT64_MAX)

@@ -451,13 +451,13 @@ def bounded(examples: int):
     return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@bounded(70)
+@bounded(40)
 @given(integer_loops())
 def test_counts_as_the_loop_does(loop):
     check(*loop)
 
 
-@bounded(70)
+@bounded(40)
 @given(float_loops())
 def test_counts_as_the_loop_does_in_floating_point(loop):
     check(*loop)
