@@ -168,12 +168,12 @@ def test_more_steps_than_a_float_counts():
 
 
 def test_final_state_of_any_number_of_steps():
-    many = 2**62
+    many = 2**63 - 1
     initial = np.zeros(2, "f4")
     final, _ = add_step(many, initial, np.array([0.1, 1.0], "f4"), wanted=(True, False))
     assert final.tolist() == [2097152.0, 16777216.0]  # where the step is half a grid point
     whole = np.array([5], "i4")
-    assert add_step(many + 3, whole, whole, wanted=(True, False))[0].tolist() == [20]
+    assert add_step(2**62 + 3, whole, whole, wanted=(True, False))[0].tolist() == [20]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)

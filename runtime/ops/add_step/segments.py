@@ -25,15 +25,16 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """State ``start + j`` of a column has the bits ``bits + j * delta`` modulo 2^width, until the next piece starts.
+    """A straight run of states of each column, until the next piece starts.
 
     Attributes:
-        start: first state index of the piece, int64 [columns].
-        bits: bit pattern of that state, sign-extended to int64.
-        delta: change of the pattern per step.
+        remaining: how many states follow the first of the piece, up to the last that is asked for, int64 [columns];
+            -1 if that one lies before the piece. Counted backwards, since the index after 2^63 - 1 is no int64.
+        bits: bit pattern of the piece's first state, sign-extended to int64.
+        delta: change of the pattern per step, modulo 2^width.
     """
 
-    start: Int64
+    remaining: Int64
     bits: Int64
     delta: Int64
 
@@ -41,38 +42,36 @@ class Piece:
 def pieces(initial: Array, step: Array, last: int) -> Iterator[Piece]:
     """The pieces that cover states 0 to ``last`` of every column; the i-th yield holds each column's i-th piece.
 
-    A column that is done early goes on yielding pieces, which start after ``last``.
-
     Args:
         initial: state 0, [columns], any floating-point type of ``PRECISION`` or an integer type (which wraps).
         step: what is added, same shape and type.
         last: the last state index that is asked for.
     """
-    start = np.zeros(initial.size, np.int64)
+    remaining = np.full(initial.size, last)
     if initial.dtype not in PRECISION:
-        yield Piece(start, bits_of(initial), bits_of(step))
+        yield Piece(remaining, bits_of(initial), bits_of(step))
         return
     state = initial
-    while (start <= last).any():
+    while initial.size and remaining.max() >= 0:
         bits, delta, moves = _straight_moves(state, step)
-        yield Piece(start, bits, delta)
-        moves = np.minimum(moves, np.maximum(last - start, 0))
+        yield Piece(remaining, bits, delta)
+        moves = np.minimum(moves, remaining)
         state = from_bits(bits + moves * delta, initial.dtype) + step  # the step out of a piece is an ordinary one
-        start = start + moves + 1
+        remaining = remaining - moves - 1
 
 
 def final_state(initial: Array, step: Array, count: int) -> Array:
     """State ``count`` of every column, [columns], in time that does not depend on ``count``."""
     bits = np.empty(initial.size, np.int64)
     for piece in pieces(initial, step, count):
-        # the last piece to reach ``count`` has the say
-        np.copyto(bits, piece.bits + (count - piece.start) * piece.delta, where=piece.start <= count)
+        # the last piece that reaches the state has the say
+        np.copyto(bits, piece.bits + piece.remaining * piece.delta, where=piece.remaining >= 0)
     return from_bits(bits, initial.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trajectory:
-    """All pieces of all columns as tables, int64 [pieces, columns]."""
+    """All pieces of all columns: index, bits and change of their first states, int64 [pieces, columns]."""
 
     dtype: np.dtype[np.generic]
     start: Int64
@@ -83,8 +82,11 @@ class Trajectory:
     def of(cls, initial: Array, step: Array, last: int) -> Trajectory:
         """The trajectory from ``initial`` that covers states 0 to ``last``."""
         found = list(pieces(initial, step, last))
-        start, bits, delta = (np.array([getattr(p, name) for p in found]) for name in ("start", "bits", "delta"))
-        return cls(initial.dtype, start, bits, delta)
+        remaining, bits, delta = (
+            np.array([getattr(piece, name) for piece in found], np.int64).reshape(-1, initial.size)
+            for name in ("remaining", "bits", "delta")
+        )
+        return cls(initial.dtype, last - remaining, bits, delta)
 
     def column(self, column: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """(start, stop, bits, delta) of each piece of one column, up to state ``end`` exclusive."""
@@ -125,11 +127,12 @@ def _straight_moves(state: Array, step: Array) -> tuple[Int64, Int64, Int64]:
     np.add(states[1], step, out=states[2])
     bits = bits_of(states)
     delta, delta_then = bits[1:] - bits[:-1]
-    largest = (1 << PRECISION[state.dtype] - 1) - 1
-    fraction = bits[0] & largest
-    # Two moves fit into the room only if all three states share sign and exponent. Toward zero the room ends one short
-    # of the binade's lower edge: an exact sum just under the edge rounds on a finer grid.
-    room = np.where(delta > 0, largest - fraction, np.maximum(fraction, 1) - 1)
+    largest = np.int64((1 << PRECISION[state.dtype] - 1) - 1)
+    # Grid points up to the far edge of the binade, or to one short of the near edge: an exact sum just under that edge
+    # rounds on a finer grid. On the near edge itself it is 1, and one move by delta is right always.
+    sign = delta >> 63
+    room = np.abs(((bits[0] ^ ~sign) & largest) - 1)
+    # Two moves fit into the room only if all three states share sign and exponent.
     moves = room // np.maximum(np.abs(delta), 1) * (delta == delta_then)
     moves[delta == 0] = NEVER  # a fixed point: infinity, NaN, or a step too small to move the state
     return bits[0], delta, moves
