@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
@@ -18,7 +20,9 @@ from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
+from looplift.passes.postconditions import violation
 from looplift.passes.report import Finding
+from looplift.passes.reroll import Reroll
 from looplift.passes.simplify_condition import SimplifyCondition
 from looplift.passes.stack_concats import StackConcats
 from looplift.passes.stack_scatters import StackScatters
@@ -28,6 +32,8 @@ from looplift.passes.walk import places
 from looplift.patterns.values import is_used
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
+
+logger = logging.getLogger(__name__)
 
 Pass = Callable[[ir.Model, Journal], bool]
 TARGETS = ("kernel", "standard")
@@ -45,6 +51,7 @@ def normalisers() -> Sequence[Pass]:
         StackSequences(),
         StackConcats(),
         StackScatters(),
+        Reroll(),
         DropDead(),
     )
 
@@ -80,6 +87,10 @@ def run_pipeline(
     if not changed:
         return model.clone(), findings
     finish(work)
+    broken = violation(model, work)
+    if broken is not None:
+        logger.error("the rewritten model is dropped: %s", broken)
+        return model.clone(), tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
     return work, findings
 
 
@@ -94,25 +105,20 @@ def normalise(model: ir.Model, journal: Journal) -> bool:
 
 
 def finish(model: ir.Model) -> None:
-    """Removes dead nodes, names everything, adds the definitions of our ops, and checks what must hold."""
+    """Removes dead nodes, adds the definitions of our ops, sorts and names everything."""
     for place in places(model):
         drop_unused_nodes(place.graph)
     add_definitions(model)
     for value in unread_outputs(model):
         value.name = ""
+    TopologicalSortPass()(model)
     fix_names(model)
-    check(model)
 
 
 def unread_outputs(model: ir.Model) -> list[ir.Value]:
     """First outputs of our nodes that nobody reads: left out, so that no kernel computes them."""
     nodes = (node for place in places(model) for node in place.graph if node.domain == DOMAIN)
     return [node.outputs[0] for node in nodes if not is_used(node.outputs[0])]
-
-
-def check(model: ir.Model) -> None:
-    """Post-conditions: nodes stand behind what they read, and every value read has a maker in scope."""
-    TopologicalSortPass()(model)
 
 
 __all__ = ["Finding", "normalise", "run_pipeline"]

@@ -1,0 +1,72 @@
+"""The pipeline as a whole: what it promises of every result, and that a broken one is dropped."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+from lifting import count, parse
+
+from looplift.passes import pipeline, run_pipeline
+from looplift.passes.postconditions import violation
+from looplift.runtime.errors import LoopliftError
+
+LOOP = """
+agraph (int64 n, float[4] x, float[4] step) => (float[4] v) {
+  v = Loop (n, "", x) <body = b (int64 i, bool ci, float[4] p) => (bool co, float[4] u) { co = Identity(ci) u = Add(p, step) }>
+}"""
+
+
+def test_the_argument_is_not_changed():
+    model = parse(LOOP)
+    before = ir.to_proto(model).SerializeToString()
+    run_pipeline(model)
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+def test_twice_is_once():
+    once, _ = run_pipeline(parse(LOOP))
+    twice, findings = run_pipeline(once)
+    assert findings == ()
+    assert ir.to_proto(once) == ir.to_proto(twice)
+
+
+def test_definitions_are_not_entered():
+    once, _ = run_pipeline(parse(LOOP))
+    (function,) = once.functions.values()
+    assert "Loop" in [node.op_type for node in function]
+    assert count(once) == {"AddStep": 1}
+
+
+def test_a_broken_result_is_dropped(monkeypatch, caplog):
+    def breaks(model: ir.Model) -> None:
+        model.graph.outputs[0].name = "other"
+
+    monkeypatch.setattr(pipeline, "fix_names", breaks)
+    result, (finding,) = run_pipeline(parse(LOOP))
+    assert count(result)["Loop"] == 1
+    assert not finding.lifted
+    assert "inputs or outputs changed" in finding.reason
+
+
+def _moved(model: ir.Model) -> None:
+    first = model.graph[0]
+    model.graph.remove(first)
+    model.graph.append(first)
+
+
+def _undefined(model: ir.Model) -> None:
+    model.functions.clear()
+
+
+@pytest.mark.parametrize(("harm", "words"), [(_moved, "before it is made"), (_undefined, "no definition")])
+def test_post_conditions(harm, words):
+    text = LOOP.replace("v = Loop", "k = Neg(x) v = Loop").replace('(n, "", x)', '(n, "", k)')
+    result, _ = run_pipeline(parse(text))
+    assert violation(parse(text), result) is None
+    harm(result)
+    assert words in (violation(parse(text), result) or "")
+
+
+def test_an_unknown_target_is_an_error():
+    with pytest.raises(LoopliftError, match="unknown target"):
+        run_pipeline(parse(LOOP), target="cuda")
