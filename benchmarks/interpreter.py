@@ -60,9 +60,9 @@ def elementwise(count: int) -> str:
 SCAN = onnx.parser.parse_model("""
     <ir_version: 8, opset_import: ["": 17]>
     g (float[N] v, float[T, N] a, float[T, N] b) => (float[N] y, float[T, N] z) {
-        y, z = Scan <num_scan_inputs = 2, body = body (float[N] p, float[N] a_t, float[N] b_t) => (float[N] q, float[N] r) {
-            m = Mul(p, a_t)
-            q = Add(m, b_t)
+        y, z = Scan <num_scan_inputs = 2, body = b (float[N] p, float[N] c, float[N] d) => (float[N] q, float[N] r) {
+            m = Mul(p, c)
+            q = Add(m, d)
             r = Identity(q)
         }> (v, a, b)
     }""")
@@ -155,10 +155,11 @@ def measure(case: Case) -> tuple[float, float, float]:
 def main() -> None:
     """Measure every case, print the table and write it."""
     lines = [
-        f"Microseconds an iteration, best of five runs, numpy {np.__version__}, ONNX Runtime {onnxruntime.__version__}, "
-        f"onnx {onnx.__version__}, Python {platform.python_version()}, {platform.machine()}.",
+        f"Microseconds an iteration, best of five runs; numpy {np.__version__}, "
+        f"ONNX Runtime {onnxruntime.__version__}, onnx {onnx.__version__}, Python {platform.python_version()}, "
+        f"{platform.machine()}.",
         "",
-        "| loop | iterations | looplift | ONNX Runtime | onnx.reference | looplift / ONNX Runtime | reference / looplift |",
+        "| loop | iterations | looplift | ONNX Runtime | onnx.reference | looplift / ORT | reference / looplift |",
         "|---|---|---|---|---|---|---|",
     ]
     for case in CASES:

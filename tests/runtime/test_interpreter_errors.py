@@ -104,7 +104,9 @@ def test_only_tensors_can_be_stacked():
 def test_rows_that_do_not_fit_in_memory_are_refused_before_they_are_made():
     text = """g (int64 M, float[N] v) => (float[R, N] z) {
         on = Constant <value = bool {1}> ()
-        y, z = Loop <body = b (int64 i, bool c, float[N] p) => (bool c, float[N] q, float[N] q) { q = Add(p, p) }> (M, on, v)
+        y, z = Loop <body = b (int64 i, bool c, float[N] p) => (bool c, float[N] q, float[N] q) {
+            q = Add(p, p)
+        }> (M, on, v)
     }"""
     with pytest.raises(LoopliftError, match=r"Loop 'y' at /.*bytes"):
         run(text, M=i64(2**40), v=V)
@@ -161,7 +163,7 @@ def test_a_value_may_not_be_used_before_it_is_computed():
 
 
 def test_an_attribute_that_is_missing():
-    with pytest.raises(LoopliftError, match="Concat 'y' at /: .*axis"):
+    with pytest.raises(LoopliftError, match=r"Concat 'y' at /: .*axis"):
         run("g (float[N] x) => (float[M] y) { y = Concat(x, x) }", x=V)
 
 

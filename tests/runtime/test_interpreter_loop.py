@@ -63,7 +63,7 @@ def test_absent_condition_input_obeys_the_bodys_condition(cond, ran):
 
 
 def test_rows_grow_where_the_condition_ends_the_loop():
-    y, z = run(add_step(cond="Less(i, M)", inputs='"", keep'), M=i64(1000), keep=np.array(True), v=ONE, s=STEP)
+    _, z = run(add_step(cond="Less(i, M)", inputs='"", keep'), M=i64(1000), keep=np.array(True), v=ONE, s=STEP)
     assert z.shape == (1001, 2)
     assert_same(z[:, 0], (1 + 0.5 * np.arange(1, 1002)).astype(np.float32))
 
@@ -138,7 +138,9 @@ def test_scan_outputs_are_stacked_on_a_new_axis(shape):
 def test_a_carried_value_may_change_its_shape():
     text = """g (int64 M, float[N] v) => (float[K] y) {
         on = Constant <value = bool {1}> ()
-        y = Loop <body = b (int64 i, bool c, float[A] p) => (bool c, float[B] q) { q = Concat <axis = 0> (p, p) }> (M, on, v)
+        y = Loop <body = b (int64 i, bool c, float[A] p) => (bool c, float[B] q) {
+            q = Concat <axis = 0> (p, p)
+        }> (M, on, v)
     }"""
     assert_same(run(text, M=i64(3), v=f32([1])), [np.ones(8, np.float32)])
     assert_same(run(text, M=i64(0), v=f32([1])), [f32([1])])
@@ -160,7 +162,9 @@ def test_rows_of_a_loop_that_does_not_run_have_the_shape_that_inference_finds(bo
     text = f"""g (float[N] v, float[A, N] m, int64[2] shape) => ({kind} z) {{
         none = Constant <value = int64 {{0}}> ()
         on = Constant <value = bool {{1}}> ()
-        y, z = Loop <body = b (int64 i, bool c, float[N] p) => (bool c, float[N] p, {kind} r) {{ {body} }}> (none, on, v)
+        y, z = Loop <body = b (int64 i, bool c, float[N] p) => (bool c, float[N] p, {kind} r) {{
+            {body}
+        }}> (none, on, v)
     }}"""
     proto = model(text)
     for info in (proto.graph.output[0], proto.graph.node[2].attribute[0].g.output[2]):

@@ -61,7 +61,9 @@ def test_arithmetic_keeps_its_type_and_rounds_at_every_step(kind):
     numpy_type = onnx.helper.tensor_dtype_to_np_dtype(dtype)
     text = f"""g (int64 M, {kind} v, {kind} s) => ({kind} y, {kind}[R] z) {{
         on = Constant <value = bool {{1}}> ()
-        y, z = Loop <body = b (int64 i, bool c, {kind} p) => (bool c, {kind} q, {kind} q) {{ q = Add(p, s) }}> (M, on, v)
+        y, z = Loop <body = b (int64 i, bool c, {kind} p) => (bool c, {kind} q, {kind} q) {{
+            q = Add(p, s)
+        }}> (M, on, v)
     }}"""
     v, s = np.array(3, numpy_type), np.array(0.1 if np.array(0.5, numpy_type) else 77, numpy_type)
     want = [v]
@@ -142,7 +144,7 @@ def test_optional_inputs_and_outputs_of_a_model():
 
 
 def test_sequence_ops():
-    text = """g (float[N] x, int64 at) => (float[A] z, float[B] e, float[C] rest, int64 n, float[D] joined, float[E, F] st) {
+    text = """g (float[N] x, int64 at) => (float[A] z, float[B] e, float[C] rest, int64 n, float[D] joined, float st) {
         two = Constant <value = int64 {2}> ()
         parts = SplitToSequence(x, two)
         e = SequenceAt(parts, at)
@@ -156,7 +158,9 @@ def test_sequence_ops():
         z = SequenceAt(pair, at)
     }"""
     x = np.arange(5, dtype=np.float32)
-    got = run(text, x=x, at=i64(-1))
+    proto = model(text)
+    proto.graph.output[5].type.tensor_type.ClearField("shape")
+    got = run(proto, x=x, at=i64(-1))
     want = [f32([4]), f32([4]), x[:4], i64(2), f32([0, 1, 2, 3, 4, 4]), f32([[4], [4]])]
     assert_same(got, want)
 

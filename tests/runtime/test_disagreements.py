@@ -1,0 +1,185 @@
+"""Where ONNX Runtime or onnx.reference differ from us: who is wrong, and the rule that decides.
+
+Each test holds our result to the rule, and shows the other engine's, so that a new release of it is noticed.
+"""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx.reference import ReferenceEvaluator
+from sessions import assert_same, f32, i64, in_onnxruntime, model, run
+
+from looplift.runtime import LoopliftError
+
+STACK = """g (int64 M, float[A, B] v) => (float[R, A, B] z) {
+    on = Constant <value = bool {1}> ()
+    y, z = Loop <body = b (int64 i, bool c, float[A, B] p) => (bool c2, float[A, B] q, float[A, B] r) {
+        c2 = Identity(c)
+        q = Add(p, p)
+        r = Identity(q)
+    }> (M, on, v)
+}"""
+
+
+def in_reference(proto: onnx.ModelProto, **feeds):
+    return ReferenceEvaluator(proto).run(None, feeds)
+
+
+def test_reference_stacks_rows_along_an_existing_axis():
+    """Loop: the scan outputs are concatenated along a *new* first axis. onnx.reference is wrong."""
+    feeds = {"M": i64(2), "v": np.ones((2, 3), np.float32)}
+    assert run(STACK, **feeds)[0].shape == (2, 2, 3)
+    assert in_reference(model(STACK), **feeds)[0].shape == (4, 3)
+
+
+def test_reference_fails_on_zero_iterations():
+    """Loop: M = 0 runs nothing; scan outputs have no rows. onnx.reference is wrong."""
+    feeds = {"M": i64(0), "v": np.ones((2, 3), np.float32)}
+    assert run(STACK, **feeds)[0].shape == (0, 2, 3)
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        in_reference(model(STACK), **feeds)
+
+
+def test_reference_runs_nothing_where_the_condition_is_absent():
+    """Loop: an absent cond is true for the first iteration. onnx.reference is wrong."""
+    text = STACK.replace("(M, on, v)", '(M, "", v)').replace("on = Constant <value = bool {1}> ()", "")
+    feeds = {"M": i64(2), "v": np.ones((1, 1), np.float32)}
+    assert run(text, **feeds)[0].shape == (2, 1, 1)
+    try:
+        rows = len(in_reference(model(text), **feeds)[0])
+    except Exception:
+        rows = 0
+    assert rows == 0
+
+
+def test_the_table_of_loop_ignores_a_condition_that_engines_obey():
+    """Loop's table: with cond absent the body's value is ignored (5 iterations).
+
+    ONNX Runtime obeys it (1 iteration), and exporters compile ``break`` to it; we do as ONNX Runtime does.
+    """
+    text = """g (int64 M, float v) => (float y) {
+        y = Loop <body = b (int64 i, bool c, float p) => (bool c2, float q) {
+            c2 = Constant <value = bool {0}> ()
+            q = Add(p, p)
+        }> (M, "", v)
+    }"""
+    feeds = {"M": i64(5), "v": f32(1)}
+    assert_same(run(text, **feeds), [f32(2)])
+    assert_same(in_onnxruntime(model(text), feeds), [f32(2)])
+
+
+def test_onnxruntime_stacks_strings_wrongly():
+    """Loop: row k of a scan output is the body's value in iteration k. ONNX Runtime is wrong from row 1 on."""
+    text = """g (int64 M, string v, string w) => (string[R] z) {
+        on = Constant <value = bool {1}> ()
+        a, b, z = Loop <body = l (int64 i, bool c, string p, string q) => (bool c2, string q2, string p2, string r) {
+            c2 = Identity(c)
+            q2 = Identity(q)
+            p2 = Identity(p)
+            r = Identity(p)
+        }> (M, on, v, w)
+    }"""
+    feeds = {"M": i64(3), "v": np.array("a", dtype=object), "w": np.array("b", dtype=object)}
+    assert run(text, **feeds)[0].tolist() == ["a", "b", "a"]
+    assert in_onnxruntime(model(text), feeds)[0].tolist() != ["a", "b", "a"]
+
+
+def test_onnxruntime_fails_on_a_scan_of_length_zero():
+    """Scan: no element runs nothing. ONNX Runtime raises."""
+    text = """g (float v, float[T] x) => (float y, float[T] z) {
+        y, z = Scan <num_scan_inputs = 1, body = b (float p, float e) => (float q, float r) {
+            q = Add(p, e)
+            r = Identity(q)
+        }> (v, x)
+    }"""
+    feeds = {"v": f32(3), "x": np.empty(0, np.float32)}
+    assert_same(run(text, **feeds), [f32(3), np.empty(0, np.float32)])
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
+        in_onnxruntime(model(text), feeds)
+
+
+def test_onnxruntime_makes_unknown_dimensions_of_empty_rows_zero():
+    """Loop of no iteration: the remaining dimensions follow from the values at hand. ONNX Runtime gives 0."""
+    text = STACK.replace("(float[R, A, B] z)", "(float[R, A, C] z)").replace("float[A, B] r", "float[A, C] r")
+    text = text.replace("r = Identity(q)", "r = Concat <axis = 1> (q, q)")
+    feeds = {"M": i64(0), "v": np.ones((2, 3), np.float32)}
+    assert run(text, **feeds)[0].shape == (0, 2, 6)
+    assert in_onnxruntime(model(text), feeds)[0].shape == (0, 0, 0)
+
+
+def test_reference_takes_the_shorter_of_two_scan_inputs():
+    """Scan: all scan inputs have the same length. onnx.reference truncates."""
+    text = """g (float v, float[A] x, float[B] y) => (float w) {
+        w = Scan <num_scan_inputs = 2, body = b (float p, float e, float f) => (float q) {
+            t = Add(e, f)
+            q = Add(p, t)
+        }> (v, x, y)
+    }"""
+    feeds = {"v": f32(0), "x": f32([1, 2]), "y": f32([1, 2, 3])}
+    with pytest.raises(LoopliftError, match="different lengths"):
+        run(text, **feeds)
+    assert_same(in_reference(model(text), **feeds), [f32(6)])
+
+
+def test_reference_adds_up_no_range_in_half_precision():
+    """Range-11's function body adds delta once an element, in the values' own type. onnx.reference multiplies.
+
+    (ONNX Runtime's Range adds up too; it has no float16.)
+    """
+    text = "g (double a, double b, double d) => (double[N] y) { y = Range(a, b, d) }"
+    feeds = {"a": np.array(0.0), "b": np.array(1.0), "d": np.array(0.1)}
+    summed = [0.0]
+    for _ in range(9):
+        summed.append(summed[-1] + 0.1)
+    assert_same(run(text, **feeds), [np.array(summed)])
+    assert_same(in_onnxruntime(model(text), feeds), [np.array(summed)])
+    assert in_reference(model(text), **feeds)[0].tolist() != summed
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_range_27_sums_halves_in_single_precision(dtype):
+    """Range-27: float16 and bfloat16 are summed in `stash_type`, by default float32, and rounded once."""
+    kind = "bfloat16" if dtype is ml_dtypes.bfloat16 else "float16"
+    text = f"g ({kind} a, {kind} b, {kind} d) => ({kind}[N] y) {{{{ y = Range {{}} (a, b, d) }}}}"
+    feeds = {"a": np.array(0, dtype), "b": np.array(512, dtype), "d": np.array(1, dtype)}
+    (stashed,) = run(model(text.format(""), 27, 13), **feeds)
+    assert_same(stashed, np.arange(512).astype(dtype))
+    (own,) = run(model(text.format("<stash_type = 0>"), 27, 13), **feeds)
+    assert own.shape == (512,)
+    if kind == "bfloat16":
+        assert float(own[-1]) == 256.0  # 256 + 1 rounds to 256
+
+
+def test_reference_ignores_overloads():
+    """FunctionProto: (domain, name, overload) identify a function. onnx.reference knows one of them."""
+    text = """<ir_version: 10, opset_import: ["": 17, "f": 1]>
+    g (float v) => (float y) { a = f.step(v) b = f.step(v) y = Add(a, b) }
+    <domain: "f", opset_import: ["": 17]> step (x) => (y) { y = Add(x, x) }
+    <domain: "f", opset_import: ["": 17]> step (x) => (y) { y = Neg(x) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[1].overload = proto.functions[1].overload = "minus"
+    assert_same(run(proto, v=f32(5)), [f32(5)])
+    assert float(in_reference(proto, v=f32(5))[0]) != 5
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64"])
+def test_integer_division_rounds_toward_zero(kind):
+    """Div: integers are truncated, as ONNX Runtime does and the specification says from opset 14 on."""
+    dtype = np.dtype(kind)
+    text = f"g ({kind}[N] a, {kind}[N] b) => ({kind}[N] y) {{ y = Div(a, b) }}"
+    a, b = np.array([7, -7, 7, -7, -6], dtype), np.array([2, 2, -2, -2, 2], dtype)
+    assert_same(run(text, a=a, b=b), [np.array([3, -3, -3, 3, -3], dtype)])
+    if kind != "int8":
+        assert_same(in_onnxruntime(model(text), {"a": a, "b": b}), [np.array([3, -3, -3, 3, -3], dtype)])
+
+
+def test_reference_cannot_pad_by_a_negative_number():
+    """Pad: negative pads take away. onnx.reference raises."""
+    text = "g (float[N] x, int64[2] pads) => (float[K] y) { y = Pad(x, pads) }"
+    feeds = {"x": f32([1, 2, 3]), "pads": i64(-1, 2)}
+    assert_same(run(text, **feeds), [f32([2, 3, 0, 0])])
+    assert_same(in_onnxruntime(model(text), feeds), [f32([2, 3, 0, 0])])
+    with pytest.raises(ValueError, match="negative"):
+        in_reference(model(text), **feeds)
