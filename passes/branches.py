@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from looplift.passes.journal import Journal
-from looplift.passes.surgery import replace_value
+from looplift.passes.surgery import remove_node, replace_value
 from looplift.patterns.constants import scalar
 from looplift.patterns.proof import label
 from looplift.patterns.values import nodes_within, subgraphs
@@ -48,5 +48,4 @@ def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
         node.prepend(inner_node)
     for output, result in zip(node.outputs, results, strict=True):
         replace_value(output, moved.get(result, result))
-    if node.graph is not None:
-        node.graph.remove(node, safe=True)
+    remove_node(node)

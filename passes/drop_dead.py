@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from looplift.passes.journal import Journal
-from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node
 from looplift.passes.walk import GraphLike, places
 from looplift.patterns.liveness import Liveness
 from looplift.patterns.proof import Refusal
@@ -70,7 +70,7 @@ def _drop_at(node: ir.Node, opset: int, live: Liveness, journal: Journal) -> boo
         removed = not any(is_used(output) for output in node.outputs)
         if removed:
             journal.did(node, "removed: nothing reads it")
-            _remove(node)
+            remove_node(node)
         changed = removed or _drop_from(view, live, journal)
         if changed:
             _drop_unused_upwards(read_before)
@@ -85,11 +85,6 @@ def _drop_from(view: View, live: Liveness, journal: Journal) -> bool:
     changed = not view.batched and _drop_ports(view, live, journal)
     changed |= drop_unused_nodes(view.body)
     return _drop_initializers(view.body) or changed
-
-
-def _remove(node: ir.Node) -> None:
-    if node.graph is not None:
-        node.graph.remove(node, safe=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,4 +147,4 @@ def _drop_unused_upwards(values: Iterable[ir.Value]) -> None:
             value.graph.initializers.pop(str(value.name))
         if node is not None and node.graph is not None and not any(is_used(output) for output in node.outputs):
             pending.extend(reads(node))
-            _remove(node)
+            remove_node(node)

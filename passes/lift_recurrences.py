@@ -28,7 +28,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.moving_parts import MovingParts
 from looplift.passes.over_time import OverTime
 from looplift.passes.over_time.rules import RULES
-from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node, replace_value
 from looplift.passes.walk import Place, loops, node_name
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.evolution import Evolution, Invariant, Overwritten, Unknown, evolution_of
@@ -78,7 +78,7 @@ class LiftRecurrences:
         stays = attempt.make(ports)
         if not stays:
             attempt.commit(place, journal)
-            place.graph.remove(node, safe=True)
+            remove_node(node)
             return True
         attempt.emit.discard()
         journal.refuse(node, next(iter(stays.values())))

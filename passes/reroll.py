@@ -16,7 +16,7 @@ import onnx_ir as ir
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.stacking import as_body_output
-from looplift.passes.surgery import drop_unused_nodes, rebuild_loop
+from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, remove_node
 from looplift.passes.walk import Place, loops
 from looplift.patterns.constants import constant, scalar
 from looplift.patterns.numbering import Numbering
@@ -195,8 +195,7 @@ def _merge(node: ir.Node, place: Place, journal: Journal) -> bool:
     journal.did(new.node, f"took over the iterations of '{before.name}', which it continues")
     journal.did(before, "continued by the next loop, which took its iterations over")
     journal.absorb(before, new.node)
-    if before.graph is not None:
-        before.graph.remove(before, safe=True)
+    remove_node(before)
     return True
 
 

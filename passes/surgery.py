@@ -11,7 +11,7 @@ import onnx_ir as ir
 from looplift.passes.walk import GraphLike
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import tensor_shape
-from looplift.patterns.values import is_used, subgraphs
+from looplift.patterns.values import graphs_within, is_used, subgraphs
 from looplift.patterns.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, loop_view, scan_view
 
 V = TypeVar("V", LoopView, ScanView)
@@ -151,9 +151,23 @@ def drop_unused_nodes(graph: GraphLike) -> bool:
         for inner in subgraphs(node):
             changed |= drop_unused_nodes(inner)
         if not any(is_used(output) for output in node.outputs):
-            graph.remove(node, safe=True)
+            remove_node(node)
             changed = True
     return changed
+
+
+def remove_node(node: ir.Node) -> None:
+    """Takes a node none of whose outputs is read out of its graph.
+
+    The graphs inside it let go of what they read, too: the IR would go on counting them as readers of outer values.
+    """
+    for inner in [graph for own in subgraphs(node) for graph in graphs_within(own)]:
+        inner.outputs.clear()
+        for reader in inner:
+            for k in range(len(reader.inputs)):
+                reader.replace_input_with(k, None)
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
 
 
 def insert_before(anchor: ir.Node, nodes: Iterable[ir.Node]) -> None:

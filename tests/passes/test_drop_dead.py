@@ -166,6 +166,25 @@ def test_a_dead_loop_goes_with_the_loops_inside():
     assert ops(after.graph) == ["Neg"]
 
 
+def test_what_a_removed_loop_read_is_free():
+    """The IR goes on counting the nodes of a removed loop's body as readers, unless they let go."""
+    text = """main (int64 M, float[2] v) => (float[2] y) {
+      y, z = Loop (M, , v, v) <body = b (int64 i, bool ci, float[2] p, float[2] q)
+          => (bool co, float[2] p2, float[2] q2) {
+        co = Identity(ci)
+        p2 = Neg(p)
+        q2 = Neg(q)
+        captured = Add(p, q)
+        unread = Loop (M, , v) <body = inner (int64 j, bool di, float[2] k) => (bool do, float[2] k2) {
+          do = Identity(di)
+          k2 = Add(k, captured)
+        }>
+      }>
+    }"""
+    _, after = dropped(text)
+    assert ops(after.graph) == ["Loop", "Identity", "Neg"]
+
+
 def test_a_branch_keeps_what_it_returns_even_if_nobody_reads_it():
     text = """main (int64 M, bool c, float[2] v) => (float[2] y) {
       y = Loop (M, , v) <body = b (int64 i, bool ci, float[2] p) => (bool co, float[2] p2) {
