@@ -14,7 +14,8 @@ import numpy as np
 
 from .adapters import Requirement, choose_adapter, is_software
 from .buffers import BufferPool
-from .errors import DeviceLostError, DeviceUnavailableError, wgpu_errors_named
+from .errors import DeviceUnavailableError, wgpu_errors_named
+from .selftest import Behaviour, measure
 
 Array = np.ndarray[Any, Any]
 Access = Literal["read", "read_write", "uniform"]
@@ -57,6 +58,7 @@ class Device:
         limits: the device's limits under their WebGPU names (``maxBufferSize``).
         features: the optional WebGPU features of its adapter.
         timestamps: whether it can time its own work.
+        behaviour: what the self-test found.
     """
 
     def __init__(self, adapter: Any) -> None:
@@ -80,6 +82,7 @@ class Device:
         self._pipelines: dict[tuple[Any, ...], Any] = {}
         self._bind_groups: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._lock = threading.RLock()
+        self.behaviour: Behaviour = measure(self)
 
     def pipeline(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
         """The compiled compute pipeline of a WGSL source (entry point ``main``), cached.
@@ -298,18 +301,10 @@ class DeviceTensor:
         return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, device={self.device.name!r})"
 
 
-_open_lock = threading.Lock()
-_lost: list[str] = []
-
-
 @functools.cache
 def _open(requirement: Requirement) -> Device:
-    if _lost:
-        raise DeviceLostError(_lost[0])
     adapter = choose_adapter(requirement)
-    if requirement == "auto":
-        return open_device("webgpu")
-    return Device(adapter)
+    return open_device("webgpu") if requirement == "auto" else Device(adapter)
 
 
 def open_device(requirement: Requirement = "auto") -> Device:

@@ -46,7 +46,7 @@ def run_package(
             raise LoopliftError(f"{package.name}: input {name!r} is missing")
     tensors = dict(inputs)
     for name, shape in outputs.items():
-        tensors[name] = _make_output(package, device, name, shape, inputs)
+        tensors[name] = _make_output(package, device, name, shape, inputs, attributes or {})
     specs = ((name, TensorSpec(t.shape, str(t.dtype), t.stored_bytes)) for name, t in tensors.items())
     case = Case(tuple(specs), _sorted_items(attributes), _sorted_items(tunables))
     _execute(make_plan(package, device, case), device, tensors, timer)
@@ -58,14 +58,20 @@ def _sorted_items(values: Mapping[str, int] | None) -> tuple[tuple[str, int], ..
 
 
 def _make_output(
-    package: Package, device: Device, name: str, shape: Sequence[int] | None, inputs: Mapping[str, DeviceTensor]
+    package: Package,
+    device: Device,
+    name: str,
+    shape: Sequence[int] | None,
+    inputs: Mapping[str, DeviceTensor],
+    attributes: Mapping[str, int],
 ) -> DeviceTensor:
     if name not in package.manifest.outputs:
         known = ", ".join(sorted(package.manifest.outputs))
         raise LoopliftError(f"{package.name}: no output {name!r}; there are {known}")
     port = package.manifest.outputs[name]
     if port.shape is not None:
-        derived = evaluate_shape(port.shape, {"shapes": {key: value.shape for key, value in inputs.items()}})
+        shapes = {key: value.shape for key, value in inputs.items()}
+        derived = evaluate_shape(port.shape, {"shapes": shapes, "attrs": {**package.manifest.attributes, **attributes}})
         if shape is not None and tuple(shape) != derived:
             raise LoopliftError(f"{package.name}: output {name!r} has shape {derived}, not {tuple(shape)}")
         shape = derived

@@ -53,11 +53,15 @@ class Binding:
 
 @dataclasses.dataclass(frozen=True)
 class DispatchSize:
-    """How much a pass runs: so many invocations, or a grid of workgroups; a size that comes to 0 is nothing to do."""
+    """How much a pass runs: threads in workgroups of a size, so many workgroups, or a grid of them; 0 is nothing to do.
 
-    workgroupSize: Expression  # noqa: N815 (a key of the published layout)
+    With ``threads``, the shader's ``override WORKGROUP`` is set to ``workgroupSize``.
+    """
+
     threads: Expression | None = None
-    x: Expression = 1
+    workgroupSize: Expression | None = None  # noqa: N815 (a key of the published layout)
+    workgroups: Expression | None = None
+    x: Expression | None = None
     y: Expression = 1
     z: Expression = 1
 
@@ -70,7 +74,6 @@ class Pass:
     shader: str
     bindings: tuple[str, ...]
     dispatch: DispatchSize
-    when: Expression = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +225,9 @@ def _check_references(manifest: Manifest, where: str) -> None:
                 unbound = [name for name in single.bindings if name not in manifest.bindings]
                 if unbound:
                     raise LoopliftError(f"{where}: pass {variant.id}/{single.id} names no binding: {unbound[0]!r}")
+                size = single.dispatch
+                if sum(form is not None for form in (size.threads, size.workgroups, size.x)) != 1:
+                    raise LoopliftError(f"{where}: pass {variant.id}/{single.id}: dispatch needs threads, workgroups or x")
 
 
 @functools.cache

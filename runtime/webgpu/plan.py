@@ -115,7 +115,7 @@ def make_scope(package: Package, limits: Mapping[str, int], case: Case) -> dict[
         dtypes[name] = tensor.dtype
     scope: dict[str, Any] = {
         "args": manifest.args,
-        "attributes": {**manifest.attributes, **dict(case.attributes)},
+        "attrs": {**manifest.attributes, **dict(case.attributes)},
         "tunables": {**manifest.tunables, **dict(case.tunables)},
         "device": {"limits": limits},
         "shapes": {name: tensor.shape for name, tensor in tensors.items()},
@@ -179,10 +179,7 @@ def _single_passes(variant: Variant, scope: Scope) -> Iterator[tuple[Pass, Scope
 
 def _plan_pass(package: Package, device: Device, single: Pass, scope: Scope) -> PlannedDispatch | None:
     """The dispatch of a pass; None where it has nothing to do."""
-    if not evaluate(single.when, scope):
-        return None
-    workgroup = evaluate_int(single.dispatch.workgroupSize, scope)
-    workgroups = _workgroups(single.dispatch, workgroup, device, scope)
+    workgroups = _workgroups(single.dispatch, device, scope)
     if 0 in workgroups:
         return None
     bindings = {
@@ -190,21 +187,24 @@ def _plan_pass(package: Package, device: Device, single: Pass, scope: Scope) -> 
         for name in single.bindings
         if (binding := package.manifest.bindings[name]).port is None or scope["present"][binding.port]
     }
+    size = single.dispatch.workgroupSize
     pipeline = device.pipeline(
         _render(package, single.shader, bindings, scope),
         [binding.access for binding in bindings.values()],
-        {"WORKGROUP": workgroup},
+        {} if size is None else {"WORKGROUP": evaluate_int(size, scope)},
     )
     ranges = tuple(_range(device, name, binding, scope) for name, binding in bindings.items())
     return PlannedDispatch(pipeline, ranges, workgroups)
 
 
-def _workgroups(size: DispatchSize, workgroup: int, device: Device, scope: Scope) -> tuple[int, int, int]:
-    """The grid of a dispatch; a row of threads is folded to a rectangle, since no side may exceed the device's limit."""
-    if size.threads is None:
-        x, y, z = (evaluate_int(side, scope) for side in (size.x, size.y, size.z))
-        return x, y, z
-    groups = ceil_div(evaluate_int(size.threads, scope), workgroup)
+def _workgroups(size: DispatchSize, device: Device, scope: Scope) -> tuple[int, int, int]:
+    """The grid of a dispatch; a row of groups is folded to a rectangle, since no side may exceed the device's limit."""
+    if size.x is not None:
+        return evaluate_int(size.x, scope), evaluate_int(size.y, scope), evaluate_int(size.z, scope)
+    if size.workgroups is not None:
+        groups = evaluate_int(size.workgroups, scope)
+    else:
+        groups = ceil_div(evaluate_int(size.threads or 0, scope), evaluate_int(size.workgroupSize or 1, scope))
     across = min(groups, device.limits["maxComputeWorkgroupsPerDimension"])
     return across, ceil_div(groups, max(across, 1)), 1
 
@@ -225,7 +225,7 @@ def _whole_size(binding: Binding, scope: Scope) -> Any:
 
 
 def _render(package: Package, shader: str, bindings: Mapping[str, Binding], scope: Scope) -> str:
-    names = ("attributes", "derive", "dtypes", "present", "ranks", "tunables")
+    names = ("attrs", "derive", "dtypes", "present", "ranks", "tunables")
     structure = {name: scope[name] for name in names}
     declarations = _declarations(package, bindings, structure)
     try:

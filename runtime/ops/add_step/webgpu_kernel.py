@@ -56,6 +56,7 @@ def run(
         },
         {name: (count, columns) if name == "scan_output" else None for name in names},
         {"emit_previous": emit_previous},
+        {"hardware_add": int(device.behaviour.adds_to_nearest_even)},
     )
     return (
         result["v_final"].reshape(shape) if want_final else None,

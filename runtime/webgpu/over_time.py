@@ -1,0 +1,86 @@
+"""Recurrences over a series on the device: what the host settles before PrefixSum's and LinearRecurrence's kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .device import Array, Device, DeviceTensor
+from .launch import run_package
+from .package import package_of
+from .tensors import expand, host
+
+_FEWEST_COLUMNS = 32
+"""With fewer columns, walking through time one dispatch after the other loses to the host."""
+
+
+def run_over_time(
+    device: Device,
+    package: str,
+    initial: Array | DeviceTensor | None,
+    series: Mapping[str, tuple[Array | DeviceTensor | None, bool]],
+    attributes: Mapping[str, Any],
+    wanted: Sequence[bool],
+) -> tuple[DeviceTensor | None, ...] | None:
+    """Runs a recurrence as its numpy kernel does, with the results on the device.
+
+    Args:
+        device: where to run.
+        package: the op's importable package.
+        initial: the state before the first step.
+        series: name -> value and whether it has no time axis.
+        attributes: the op's.
+        wanted: whether v_final and scan_output are used.
+
+    Returns:
+        v_final, scan_output (None if unused); or None where the numpy kernel is the one to take: few columns, no
+        steps, input that is not valid, or rows that do not start on a 32-bit word (odd columns of a small type).
+    """
+    values = [initial, *(value for value, _ in series.values())]
+    given = [value for value in values if value is not None]
+    if initial is None or len(given) < len(values) or len({value.dtype for value in given}) > 1:
+        return None
+    shape, columns = initial.shape, math.prod(initial.shape)
+    lengths = {value.shape[:1] for value, invariant in series.values() if value is not None and not invariant}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        return None
+    (length,) = lengths
+    if columns < _FEWEST_COLUMNS or columns * initial.dtype.itemsize % 4:
+        return None
+    inputs = {"v_initial": expand(device, initial, shape).reshape((columns,))}
+    for name, (value, invariant) in series.items():
+        tensor = None if value is None else _by_time(device, value, () if invariant else length, shape)
+        if tensor is None:
+            return None
+        inputs[name] = tensor
+    want_final, want_rows = (*wanted, False)[:2]
+    names = [name for name, want in (("v_final", want_final), ("scan_output", want_rows)) if want]
+    result = run_package(
+        package_of(package),
+        device,
+        inputs,
+        dict.fromkeys(names),
+        {name: int(value) for name, value in attributes.items()},
+    )
+    return (
+        result["v_final"].reshape(shape) if want_final else None,
+        result["scan_output"].reshape((*length, *shape)) if want_rows else None,
+    )
+
+
+def _by_time(
+    device: Device, value: Array | DeviceTensor, time: tuple[int, ...], state: tuple[int, ...]
+) -> DeviceTensor | None:
+    """A series as [time, columns] ([columns] if invariant); None where an element does not broadcast to the state."""
+    flat = (*time, math.prod(state))
+    if value.shape == (*time, *state):
+        return expand(device, value, value.shape).reshape(flat)
+    element = value.shape[len(time) :]
+    aligned = host(value).reshape((*time, *(1,) * (len(state) - len(element)), *element))
+    try:
+        return DeviceTensor.upload(device, np.broadcast_to(aligned, (*time, *state))).reshape(flat)
+    except ValueError:
+        return None

@@ -1,0 +1,93 @@
+"""What a device does where WGSL leaves it open: measured once, when the device is opened (a few milliseconds)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .device import Device
+
+_ROUNDS = 70_000
+_RANDOM_PAIRS = 4096
+_SMALLEST_NORMAL = np.float32(np.finfo(np.float32).tiny)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Behaviour:
+    """What one device's f32 arithmetic and loops do.
+
+    Attributes:
+        adds_to_nearest_even: sums of normal numbers whose result is normal or zero are IEEE 754's, ties included.
+        multiplies_to_nearest_even: the same of products.
+        keeps_subnormals: subnormal operands and sums are not flushed to zero.
+        fuses_multiply_add: ``x * y + z`` as written is rounded once, not twice.
+        splits_multiply_add: it is rounded twice where an integer operation stands between product and sum.
+        loop_limit: rounds after which the driver silently ends a loop; None if it ran all it was asked for.
+    """
+
+    adds_to_nearest_even: bool
+    multiplies_to_nearest_even: bool
+    keeps_subnormals: bool
+    fuses_multiply_add: bool
+    splits_multiply_add: bool
+    loop_limit: int | None
+
+
+def measure(device: Device) -> Behaviour:
+    """Run the self-test on a device."""
+    from .device import DeviceTensor, Dispatch, Slice
+
+    a, b, c = _operands()
+    source = (importlib.resources.files(__package__) / "templates" / "selftest.wgsl").read_text(encoding="utf-8")
+    pipeline = device.pipeline(source, ["read", "read", "read", "read_write", "uniform"], {})
+    tensors = [DeviceTensor.upload(device, value) for value in (a, b, c)]
+    results = DeviceTensor.upload(device, np.zeros(4 * len(a) + 1, np.uint32))
+    sizes = device.constants(np.array([len(a), 0, _ROUNDS, 0], np.uint32).tobytes())
+    slices = [Slice(tensor.buffer, 0, tensor.stored_bytes) for tensor in (*tensors, results)]
+    device.submit([Dispatch(pipeline, (*slices, Slice(sizes, 0, 16)), (-(-len(a) // 64), 1, 1))])
+    *found, rounds = np.split(results.numpy(), [len(a), 2 * len(a), 3 * len(a), 4 * len(a)])
+    return _judge(a, b, c, found, int(rounds[0]))
+
+
+def _operands() -> tuple[Array, Array, Array]:
+    """Pairs (a third operand for a * b + c): random, ties at many distances, cancelling, subnormal."""
+    random = np.random.default_rng(754)
+    scale = np.exp2(random.integers(-60, 60, (3, _RANDOM_PAIRS)).astype(np.float32))
+    a, b, c = (random.standard_normal((3, _RANDOM_PAIRS)).astype(np.float32) * scale).astype(np.float32)
+    quarter = _RANDOM_PAIRS // 4
+    odd = (random.integers(2**23, 2**24, quarter) | 1).astype(np.float32)
+    a[:quarter], b[:quarter] = odd, random.choice(np.array([0.5, -0.5, 1.5, 0.25], np.float32), quarter)
+    b[quarter : quarter + 64] = -a[quarter : quarter + 64]
+    c[-quarter:] = -(a[-quarter:] * b[-quarter:])  # what a fused operation leaves is the product's rounding error
+    tiny = _SMALLEST_NORMAL * random.uniform(-2, 2, 256).astype(np.float32)
+    return np.concatenate([a, tiny]), np.concatenate([b, tiny[::-1]]), np.concatenate([c, tiny])
+
+
+def _judge(a: Array, b: Array, c: Array, found: list[Array], rounds: int) -> Behaviour:
+    with np.errstate(all="ignore"):
+        total, product = a + b, a * b
+        separate = product + c
+
+    def normal(*values: Array) -> Array:
+        return np.logical_and.reduce([np.isfinite(v) & ((np.abs(v) >= _SMALLEST_NORMAL) | (v == 0)) for v in values])
+
+    def agree(result: Array, expected: Array, where: Array) -> bool:
+        return bool(np.array_equal(result[where], expected.view(np.uint32)[where]))
+
+    sums, products, as_written, apart = found
+    tiny = ~normal(a, b, total) & np.isfinite(total)
+    whole = normal(a, b, c, product, separate)
+    return Behaviour(
+        adds_to_nearest_even=agree(sums, total, normal(a, b, total)),
+        multiplies_to_nearest_even=agree(products, product, normal(a, b, product) & (product != 0)),
+        keeps_subnormals=agree(sums, total, tiny),
+        fuses_multiply_add=not agree(as_written, separate, whole),
+        splits_multiply_add=agree(apart, separate, whole),
+        loop_limit=None if rounds == _ROUNDS else rounds,
+    )
