@@ -1,24 +1,27 @@
-"""Lifts ONNX loops into kernels, and proves it."""
+"""Lifts ONNX loops into kernels, and proves it.
 
-from __future__ import annotations
+>>> import looplift
+>>> model = looplift.optimize("in.onnx")
+>>> print(looplift.explain("in.onnx"))
+>>> assert looplift.verify("in.onnx", model)
+>>> outputs = looplift.Session(model).run(None, {"x": x})
+"""
 
-import importlib
-from typing import Any
+from looplift.checking.check import Check, Counterexample, verify
+from looplift.optimizer import explain, optimize
+from looplift.passes.report import Finding
+from looplift.report import Report
+from looplift.runtime.errors import LoopliftError
+from looplift.session import Session
 
-_HOME = {
-    "Check": "checking.check",
-    "Counterexample": "checking.check",
-    "Finding": "passes.report",
-    "LoopliftError": "runtime.errors",
-    "Report": "report",
-    "Session": "session",
-    "explain": "optimizer",
-    "optimize": "optimizer",
-    "verify": "checking.check",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(name)
-    return getattr(importlib.import_module(f"looplift.{_HOME[name]}"), name)
+__all__ = [
+    "Check",
+    "Counterexample",
+    "Finding",
+    "LoopliftError",
+    "Report",
+    "Session",
+    "explain",
+    "optimize",
+    "verify",
+]

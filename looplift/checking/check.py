@@ -154,10 +154,18 @@ def verify(
                 break
             if progress is not None:
                 progress(done, len(given) + cases)
-            for pair in pairs:
-                if not tally.add(pair, case, pair.original.run(case.feeds)):
-                    break
+            _run_case(case, pairs, tally)
     return tally.check()
+
+
+def _run_case(case: Case, pairs: Sequence[_Pair], tally: _Tally) -> None:
+    """Runs one case in every engine, the interpreter first: what it gives for the original is the reference."""
+    reference: list[Value] | None = None
+    for pair in pairs:
+        expected = pair.original.run(case.feeds)
+        reference = expected.outputs if reference is None else reference
+        if not tally.add(pair, case, expected, reference):
+            return
 
 
 def _arrays(feeds: Mapping[str, Any]) -> Feeds:
@@ -256,20 +264,20 @@ class _Tally:
         """Keeps a difference, if it is the first."""
         self._counterexample = self._counterexample or counterexample
 
-    def add(self, pair: _Pair, case: Case, expected: Outcome) -> bool:
+    def add(self, pair: _Pair, case: Case, expected: Outcome, reference: list[Value] | None) -> bool:
         """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""
         if expected.failed and case.label in self._compared:
             self.note(f"{pair.name} fails on the original where the interpreter does not", expected.error)
             return False
         for name, engine in pair.rewritten:
             got = engine.run(case.feeds)
-            if expected.outputs is None:
+            if expected.outputs is None or reference is None:
                 self._add_failure(case, expected, got)
             elif got.outputs is None:
                 message = f"the original gives a result, the rewritten model fails: {got.error}"
                 self.differ(Counterexample(case.label, case.feeds, name, "", None, None, message))
             else:
-                self._compare(pair, case, name, expected.outputs, got.outputs)
+                self._compare(pair, case, name, expected.outputs, got.outputs, reference)
         return not expected.failed
 
     def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
@@ -279,11 +287,25 @@ class _Tally:
             self._skipped.add(case.label)
             self.note("the original fails where the rewritten model gives a result", expected.error)
 
-    def _compare(self, pair: _Pair, case: Case, engine: str, expected: list[Value], got: list[Value]) -> None:
+    def _compare(
+        self,
+        pair: _Pair,
+        case: Case,
+        engine: str,
+        expected: list[Value],
+        got: list[Value],
+        reference: list[Value],
+    ) -> None:
         self._compared.add(case.label)
         self._engines[pair.name] = None
-        for name, one, other in zip(self._outputs, expected, got, strict=True):
+        for name, one, other, right in zip(self._outputs, expected, got, reference, strict=True):
             result = compare(one, other, Tolerance(self._ulp, shape_of_empty=pair.strict))
+            if not result.equal and compare(right, other).equal:
+                # The engine is wrong about the original: some are about bodies that return their own inputs.
+                self.note(
+                    f"{pair.name} runs the rewritten model as the standard says, the original not", result.message
+                )
+                continue
             if result.dtype:
                 self._ulps[result.dtype] = max(self._ulps.get(result.dtype, 0), result.ulp)
             if not result.equal:

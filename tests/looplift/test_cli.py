@@ -84,6 +84,14 @@ def test_optimize_keeps_weights_beside_the_model(tmp_path) -> None:
         looplift.Session(onnx.load(source / "in.onnx", load_external_data=False))
 
 
+def test_optimize_puts_weights_beside_the_model_if_they_do_not_fit(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cli.storage, "LARGEST_PROTO", 1)
+    monkeypatch.setattr(cli.storage, "DATA_THRESHOLD", 1)
+    assert cli.main(["optimize", model, "-o", str(tmp_path / "out.onnx"), "--verify", "--cases", "3"]) == 0
+    assert names(tmp_path) == ["in.onnx", "out.onnx", "out.onnx.data"]
+    assert looplift.verify(model, str(tmp_path / "out.onnx"), cases=5)
+
+
 def test_optimize_writes_nothing_if_the_result_differs(model, tmp_path, capsys, monkeypatch) -> None:
     wrong = onnx.parser.parse_model(HEAD + ADD % "v")
     monkeypatch.chdir(tmp_path)

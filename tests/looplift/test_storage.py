@@ -84,6 +84,14 @@ def test_writes_data_beside_the_model_even_over_its_own_input(tmp_path: Path) ->
     np.testing.assert_array_equal(weight_of(onnx.load(path)), np.arange(2000, dtype=np.float32))
 
 
+def test_what_does_not_fit_into_one_file_stays_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_external(tmp_path)
+    monkeypatch.setattr(storage, "LARGEST_PROTO", 1000)
+    source = interop.read(path)
+    for proto in (interop.from_ir(interop.to_ir(source), source), interop.unchanged(source)):
+        assert [tensor.name for tensor in storage.external_tensors(proto)] == ["w"]
+
+
 def test_writes_nothing_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.onnx"
     path.write_bytes(b"before")

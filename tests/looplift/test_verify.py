@@ -165,6 +165,23 @@ def test_the_rewritten_model_runs_by_definitions_too() -> None:
     assert check.counterexample.engine == "interpreter with definitions"
 
 
+def test_an_engine_that_is_wrong_about_the_original_is_no_difference() -> None:
+    """ONNX Runtime gives zeros where the body of a Scan returns its own input."""
+    scan = onnx.parser.parse_model(
+        HEAD
+        + """g (float[2] v, float[3, 2] x) => (float[2] y, float[3, 2] ys) {
+      y, ys = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] e) => (float[2] s, float[2] w) {
+        w = Neg(e) }> (v, x) }"""
+    )
+    mended = onnx.parser.parse_model(
+        HEAD + "g (float[2] v, float[3, 2] x) => (float[2] y, float[3, 2] ys) { y = Identity(v) ys = Neg(x) }"
+    )
+    check = verify(scan, mended, cases=10)
+    assert check
+    assert any("as the standard says, the original not" in note for note in check.notes)
+    assert not verify(mended, scan, cases=10)
+
+
 def test_progress_is_told() -> None:
     told = []
     verify(ADD, ADD, cases=4, onnxruntime=False, progress=lambda done, total: told.append((done, total)))
