@@ -10,7 +10,7 @@ import numpy as np
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
-from looplift.runtime.ops.add_step.segments import Trajectory, final_state
+from looplift.runtime.ops.add_step.segments import Trajectory, column_pieces, final_state
 from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.ops.memory import allocate
 
@@ -126,12 +126,11 @@ def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
         rows[0] = state + step if first else state
         _add_rows(rows, step)
         return
-    trajectory = Trajectory.of(state, step, count)
     if columns <= NARROW:
-        for column, out in enumerate(rows.T):
-            _fill_column(out, trajectory, column, first)
+        for out, start, addend in zip(rows.T, state, step, strict=True):
+            _fill_column(out, start, addend, first)
     else:
-        _fill_sections(rows, trajectory, step, first, sections)
+        _fill_sections(rows, Trajectory.of(state, step, count), step, first, sections)
 
 
 def _fill_sections(rows: Array, trajectory: Trajectory, step: Array, first: int, sections: int) -> None:
@@ -154,13 +153,13 @@ def _add_rows(rows: Array, step: Array) -> None:
         np.add(previous, step, out=row)
 
 
-def _fill_column(out: Array, trajectory: Trajectory, column: int, first: int) -> None:
+def _fill_column(out: Array, initial: Any, step: Any, first: int) -> None:
     """Writes the states from ``first`` on into ``out``, [count], piece by piece as bit patterns."""
     patterns = out.view(f"u{out.itemsize}")
     number = patterns.dtype.type
     modulus = 1 << 8 * out.itemsize
     index = np.arange(min(CHUNK, out.size)).astype(patterns.dtype)
-    for start, end, bits, delta in trajectory.column(column, first + out.size):
+    for start, end, bits, delta in column_pieces(initial, step, first + out.size - 1):
         begin = max(start, first)
         ramp = index[: end - begin] * number(delta % modulus)
         for state in range(begin, end, CHUNK):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ from looplift.runtime.ops import Array
 from looplift.runtime.ops.element_types import PRECISION
 
 Int64 = npt.NDArray[np.int64]
-NEVER = np.iinfo(np.int64).max
+ENDLESS = 1 << 62
+"""Moves of a state that stays what it is; still an int64 when the room of a binade is added."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +54,43 @@ def pieces(initial: Array, step: Array, last: int) -> Iterator[Piece]:
         yield Piece(remaining, bits_of(initial), bits_of(step))
         return
     state = initial
+    states = np.empty((3, initial.size), initial.dtype)
     while initial.size and remaining.max() >= 0:
-        bits, delta, moves = _straight_moves(state, step)
+        states[0] = state
+        np.add(states[0], step, out=states[1])
+        np.add(states[1], step, out=states[2])
+        bits, after, then = bits_of(states)
+        delta, moves = _straight_moves(bits, after, then, initial.dtype)
         yield Piece(remaining, bits, delta)
         moves = np.minimum(moves, remaining)
         state = from_bits(bits + moves * delta, initial.dtype) + step  # the step out of a piece is an ordinary one
         remaining = remaining - moves - 1
+
+
+def column_pieces(initial: Any, step: Any, last: int) -> Iterator[tuple[int, int, int, int]]:
+    """(first state index, index after the last state, bits, delta) of each piece of one column, up to state ``last``.
+
+    The same as ``pieces``, several times faster for a single column; ``initial`` and ``step`` are numpy scalars.
+    """
+    dtype, pattern = initial.dtype, np.dtype(f"u{initial.dtype.itemsize}")
+    modulus = 1 << 8 * dtype.itemsize
+
+    def signed_bits(value: Any) -> int:
+        bits = int(value.view(pattern))
+        return bits - modulus if 2 * bits >= modulus else bits
+
+    if dtype not in PRECISION:
+        yield 0, last + 1, signed_bits(initial), signed_bits(step)
+        return
+    start, state = 0, initial
+    while start <= last:
+        after = state + step
+        bits = signed_bits(state)
+        delta, moves = _straight_moves(bits, signed_bits(after), signed_bits(after + step), dtype)
+        stop = start + min(moves, last - start) + 1
+        yield start, stop, bits, delta
+        state = pattern.type((bits + (stop - 1 - start) * delta) % modulus).view(dtype) + step
+        start = stop
 
 
 def final_state(initial: Array, step: Array, count: int) -> Array:
@@ -88,14 +121,6 @@ class Trajectory:
         )
         return cls(initial.dtype, last - remaining, bits, delta)
 
-    def column(self, column: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """(start, stop, bits, delta) of each piece of one column, up to state ``end`` exclusive."""
-        start, bits, delta = (
-            table[self.start[:, column] < end, column] for table in (self.start, self.bits, self.delta)
-        )
-        stop = np.append(start[1:], end)
-        return zip(start.tolist(), stop.tolist(), bits.tolist(), delta.tolist(), strict=True)
-
     def every(self, stride: int, first: int, number: int) -> Array:
         """``number`` states of every column, from index ``first`` on, ``stride`` apart: [number, columns]."""
         columns = self.start.shape[1]
@@ -119,20 +144,20 @@ def bits_of(values: Array) -> Int64:
     return values.view(f"i{values.dtype.itemsize}").astype(np.int64)
 
 
-def _straight_moves(state: Array, step: Array) -> tuple[Int64, Int64, Int64]:
-    """Bits of ``state``, their change per step, and how many moves by that change are sure (0: not even the next)."""
-    states = np.empty((3, state.size), state.dtype)
-    states[0] = state
-    np.add(state, step, out=states[1])
-    np.add(states[1], step, out=states[2])
-    bits = bits_of(states)
-    delta, delta_then = bits[1:] - bits[:-1]
-    largest = np.int64((1 << PRECISION[state.dtype] - 1) - 1)
+Bits = TypeVar("Bits", int, Int64)
+
+
+def _straight_moves(bits: Bits, after: Bits, then: Bits, dtype: np.dtype[np.generic]) -> tuple[Bits, Bits]:
+    """The change of the pattern per step, and how many moves by it are sure (0: not even the next), of three states.
+
+    It keeps to operators that ints and arrays share.
+    """
+    delta = after - bits
+    size = abs(delta)
+    largest = (1 << PRECISION[dtype] - 1) - 1
     # Grid points up to the far edge of the binade, or to one short of the near edge: an exact sum just under that edge
     # rounds on a finer grid. On the near edge itself it is 1, and one move by delta is right always.
-    sign = delta >> 63
-    room = np.abs(((bits[0] ^ ~sign) & largest) - 1)
+    room = abs(((bits ^ ~(delta >> 63)) & largest) - 1)
     # Two moves fit into the room only if all three states share sign and exponent.
-    moves = room // np.maximum(np.abs(delta), 1) * (delta == delta_then)
-    moves[delta == 0] = NEVER  # a fixed point: infinity, NaN, or a step too small to move the state
-    return bits[0], delta, moves
+    moves = room // (size + (size == 0)) * (then - after == delta)
+    return delta, moves + (size == 0) * ENDLESS  # a fixed point: infinity, NaN, or a step too small to move the state
