@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
@@ -25,19 +26,27 @@ def infer_shapes(model: ir.Model) -> bool:
     that the inference rejects is left as it is.
     """
     try:
-        inferred = ir.from_proto(
-            onnx.shape_inference.infer_shapes(ir.to_proto(_light_copy(model)), strict_mode=False, data_prop=True)
-        )
+        proto = ir.to_proto(_light_copy(model))
+        inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         logger.debug("shape inference rejects the model: %s", error)
         return False
     changed = False
-    for graph, found in zip(model.graphs(), inferred.graphs(), strict=True):
-        facts = ir.convenience.create_value_mapping(found)
-        for name, value in ir.convenience.create_value_mapping(graph).items():
-            if name in facts:
-                changed |= _merge(value, facts[name])
+    for graph, found in _pairs(model.graph, inferred.graph):
+        facts = {info.name: info.type for info in (*found.value_info, *found.output)}
+        for value in (*(output for node in graph for output in node.outputs), *graph.outputs):
+            if value.name in facts:
+                changed |= _merge(value, facts[value.name])
     return changed
+
+
+def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:
+    """The graph and those inside it, each with its serialised form: nodes stand in the same order."""
+    yield graph, proto
+    for node, node_proto in zip(graph, proto.node, strict=True):
+        bodies = {attribute.name: attribute.g for attribute in node_proto.attribute if attribute.HasField("g")}
+        for name, body in bodies.items():
+            yield from _pairs(node.attributes[name].as_graph(), body)
 
 
 def _light_copy(model: ir.Model) -> ir.Model:
@@ -53,21 +62,29 @@ def _light_copy(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _merge(value: ir.Value, found: ir.Value) -> bool:
+def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
     changed = False
-    if value.type is None and found.type is not None:
-        value.type, changed = found.type, True
-    if found.shape is None or not isinstance(value.type, ir.TensorType):
+    if value.type is None and _is_read(found):
+        value.type, changed = ir.serde.deserialize_type_proto_for_type(found), True
+    if not isinstance(value.type, ir.TensorType) or not found.tensor_type.HasField("shape"):
+        return changed
+    shape = ir.serde.deserialize_type_proto_for_shape(found)
+    if shape is None or (value.shape is not None and len(value.shape) != len(shape)):
         return changed
     if value.shape is None:
-        value.shape = ir.Shape(found.shape)
+        value.shape = shape
         return True
-    if len(value.shape) != len(found.shape):
-        return changed
-    dims = [new if _nameless(old) else old for old, new in zip(value.shape, found.shape, strict=True)]
+    dims = [new if _nameless(old) else old for old, new in zip(value.shape, shape, strict=True)]
     if dims != list(value.shape):
         value.shape, changed = ir.Shape(dims), True
     return changed
+
+
+def _is_read(found: onnx.TypeProto) -> bool:
+    """Tensors and sequences of tensors; the IR has no maps."""
+    if found.HasField("sequence_type"):
+        return found.sequence_type.elem_type.HasField("tensor_type")
+    return found.HasField("tensor_type")
 
 
 def _nameless(dim: int | ir.SymbolicDim) -> bool:

@@ -28,7 +28,7 @@ from looplift.passes.stack_concats import StackConcats
 from looplift.passes.stack_scatters import StackScatters
 from looplift.passes.stack_sequences import StackSequences
 from looplift.passes.surgery import drop_unused_nodes
-from looplift.passes.walk import places
+from looplift.passes.walk import loops, places
 from looplift.patterns.values import is_used
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
@@ -75,6 +75,8 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     work = model.clone()
+    if not loops(work):
+        return work, ()
     journal = Journal.begin(work)
     infer_shapes(work)
     describe_loops(work, journal)
