@@ -85,6 +85,25 @@ def test_carries_out_of_step_stay():
     apply(before, Reroll(), expect=False)
 
 
+def test_carries_with_different_numbers_of_steps_stay():
+    body = """v1 = Add(v, step)
+              v2 = Add(v1, step)
+              w0 = Add(w, other)
+              w1 = Add(w0, other)
+              w2 = Add(w1, other)"""
+    before = loop(body, carries="float[4] v, float[4] w", outputs="float[4] v2, float[4] w2")
+    apply(before, Reroll(), expect=False)
+
+
+@pytest.mark.parametrize(("first", "second", "total"), [(-3, 4, 4), (4, -3, 4), (2, 3, 5), (-1, -1, 0)])
+def test_constant_trip_counts_add_up(first, second, total):
+    constants = f"M = Constant<value_int={first}>()\n N = Constant<value_int={second}>()\n a = Loop"
+    before = model(TWO.replace("int64 M, int64 N, ", "").replace("a = Loop", constants, 1))
+    after = apply(before, Reroll())
+    assert scalar(find(after, "Loop").inputs[0], 17) == total
+    assert_same(before, after, feeds(0))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -93,7 +112,7 @@ def test_carries_out_of_step_stay():
         "p = Add(v, step)\n v2 = Add(p, p)",
         "p = Add(v, step)\n v2 = Add(step, step)",
         "k = Constant<value_float=0.0>()\n l = Constant<value_float=-0.0>()\n p = Add(v, k)\n v2 = Add(p, l)",
-        "f = CastLike(i, v)\n p = Add(v, f)\n v2 = Add(p, f)",  # the iteration number
+        "f = Cast<to=1>(i)\n p = Add(v, f)\n v2 = Add(p, f)",  # the iteration number
         "r = RandomNormalLike(v)\n p = Add(v, r)\n v2 = Add(p, r)",  # one draw for both
         "r = RandomNormalLike(v)\n q = RandomNormalLike(v)\n p = Add(v, r)\n v2 = Add(p, q)",
         """r = If(c) <then_branch = t () => (float[4] n) { n = Neg(v) },
