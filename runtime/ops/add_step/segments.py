@@ -75,18 +75,17 @@ def column_pieces(initial: Any, step: Any, last: int) -> Iterator[tuple[int, int
     dtype, pattern = initial.dtype, np.dtype(f"u{initial.dtype.itemsize}")
     modulus = 1 << 8 * dtype.itemsize
 
-    def signed_bits(value: Any) -> int:
-        bits = int(value.view(pattern))
-        return bits - modulus if 2 * bits >= modulus else bits
+    def bits_of_one(value: Any) -> int:
+        return int(value.view(pattern))
 
     if dtype not in PRECISION:
-        yield 0, last + 1, signed_bits(initial), signed_bits(step)
+        yield 0, last + 1, bits_of_one(initial), bits_of_one(step)
         return
     start, state = 0, initial
     while start <= last:
         after = state + step
-        bits = signed_bits(state)
-        delta, moves = _straight_moves(bits, signed_bits(after), signed_bits(after + step), dtype)
+        bits = bits_of_one(state)
+        delta, moves = _straight_moves(bits, bits_of_one(after), bits_of_one(after + step), dtype)
         stop = start + min(moves, last - start) + 1
         yield start, stop, bits, delta
         state = pattern.type((bits + (stop - 1 - start) * delta) % modulus).view(dtype) + step
