@@ -124,10 +124,11 @@ class Call:
             self.frame.slots[self.node.outputs[0]] = self.inputs[0]
             return []
         expression = own_ops.form(self, schema.since_version)
-        if expression is None and schema.domain == "":
-            expression = numpy_forms.form(self, kinds)
         if expression is not None:
             return self._appending(self.line(expression, kinds))
+        expression = numpy_forms.form(self, kinds) if schema.domain == "" else None
+        if expression is not None:
+            return [] if self._folds(expression, kinds) else self.line(expression, kinds)
         implementation = None if any(subgraphs(self.node)) else reference.load(proto, self.frame.opsets)
         if implementation is None:
             definition = operators.definition(schema, proto, self.input_types(), self.frame.opset(schema.domain) or 1)
@@ -140,6 +141,22 @@ class Call:
         random = schema.name in operators.RANDOM
         return self.line(f"{run}({', '.join(self.arguments())})", kinds, random=random)
 
+    def _folds(self, expression: str, kinds: Sequence[str | None]) -> bool:
+        """Compute a numpy expression of small constants now. One that fails is left to fail when, and if, it runs."""
+        constants = [slot.constant for slot in self.inputs if not slot.absent]
+        if len(kinds) != 1 or any(c is None or c.size > _SMALL for c in constants):
+            return False
+        try:
+            with np.errstate(all="ignore"):
+                result = np.array(eval(expression, self.program.source.globals))
+        except Exception:
+            return False
+        if result.size > _SMALL:
+            return False
+        result.flags.writeable = False
+        self.program.constant(self.frame, self.node.outputs[0], result)
+        return True
+
     def _appending(self, lines: list[Line]) -> list[Line]:
         """Mark the line of a SequenceInsert at the end."""
         names = [slot.name for slot in self.inputs]
@@ -147,6 +164,9 @@ class Call:
             return lines
         return [dataclasses.replace(line, appends_to=names[0]) for line in lines]
 
+
+_SMALL = 256
+"""Elements of a constant that is worth computing while planning."""
 
 _CONSTANTS = {
     "value_float": np.float32,

@@ -63,7 +63,10 @@ class Program:
         frame = Frame({}, {}, opsets_of(self.model.opset_imports), "/")
         for value in graph.inputs:
             frame.slots[value] = Slot(self.source.fresh("v"), types.type_string(value.type))
-        planned = self.plan(frame, graph)
+        try:
+            planned = self.plan(frame, graph)
+        except _LocatedError as error:
+            raise LoopliftError(str(error)) from error
         site = Site("graph", graph.name or "", "/")
         results = "".join(f"{slot.host}, " for slot in planned.outputs)
         last = Line(f"return ({results})", site, tuple(slot.name for slot in planned.outputs))
@@ -149,4 +152,4 @@ class Program:
 
 
 class _LocatedError(LoopliftError):
-    """An error whose message names its node already."""
+    """An error on its way out whose message names its node already."""
