@@ -10,19 +10,24 @@ import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes.count_while_loops import CountWhileLoops
-from looplift.passes.definitions import add_definitions
+from looplift.passes.counters_from_iteration import CountersFromIteration
+from looplift.passes.definitions import add_definitions, used_ops
 from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
 from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
 from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
+from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
 from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
+from looplift.passes.reverse_in_node import ReverseInNode
+from looplift.passes.simplify import Simplify
 from looplift.passes.simplify_condition import SimplifyCondition
 from looplift.passes.stack_concats import StackConcats
 from looplift.passes.stack_scatters import StackScatters
@@ -44,10 +49,12 @@ ROUNDS = 8
 def normalisers() -> Sequence[Pass]:
     """The passes that bring loops into a form that is easy to read, in order. Each helps a loop that stays, too."""
     return (
+        Simplify(),
         ForwardInvariantCarries(),
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),
+        CountersFromIteration(),
         StackSequences(),
         StackConcats(),
         StackScatters(),
@@ -75,16 +82,18 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     work = model.clone()
-    if not loops(work):
+    standard = target == "standard"
+    if not loops(work) and not (standard and used_ops(work)):
         return work, ()
     journal = Journal.begin(work)
+    if standard:
+        InlineLoops()(work, journal)
     infer_shapes(work)
     describe_loops(work, journal)
     changed = normalise(work, journal)
-    standard = target == "standard"
     changed |= LiftRecurrences(exact=exact, refuse=lowering_refusal if standard else None)(work, journal)
-    if standard:
-        changed |= LowerToStandard()(work, journal)
+    changed |= Peepholes()(work, journal)
+    changed |= LowerToStandard()(work, journal) if standard else ReverseInNode()(work, journal)
     findings = journal.end(work)
     if not changed:
         return model.clone(), findings

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Union
 
 import onnx_ir as ir
 
@@ -30,7 +29,7 @@ class Results:
 
 Form = Callable[[Emitter], Results]
 """A way to compute a recurrence; it writes nodes and gives the outputs that are wanted."""
-Choice = Union[Form, Refusal]
+Choice = Form | Refusal
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,8 @@ No standard operator does this in order. A few steps are written out before opse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
@@ -61,7 +63,7 @@ def _scanned(call: Call) -> Form:
 
 
 def _step(call: Call, series: list[int]) -> Step:
-    def step(inner: Emitter, previous: ir.Value, elements: list[ir.Value]) -> ir.Value:
+    def step(inner: Emitter, previous: ir.Value, elements: Sequence[ir.Value]) -> ir.Value:
         now = {k: call.input(k) for k in INVARIANT} | dict(zip(series, elements, strict=True))
         return inner.op("Add", [inner.op("Mul", [now[FACTOR], previous]), now[TERM]])
 

@@ -22,7 +22,7 @@ from looplift.passes.names import fix_names
 from looplift.passes.surgery import drop_unused_nodes, replace_value
 from looplift.passes.walk import Place, places
 from looplift.patterns.proof import Refusal
-from looplift.patterns.types import Types
+from looplift.patterns.types import UNKNOWN, Types
 from looplift.runtime.ops import DOMAIN
 
 CHOOSE: Mapping[str, Callable[[Call], Choice]] = {
@@ -39,9 +39,14 @@ def lowering_refusal(node: ir.Node, emit: Emitter) -> Refusal | None:
     """
     if node.domain != DOMAIN:
         return None
-    node.meta[FACTS] = tuple(emit.type_of(value) for value in node.inputs)
-    choice = CHOOSE[node.op_type](Call(node, emit.opset, node.meta[FACTS]))
+    node.meta[FACTS] = tuple(UNKNOWN if value is None else emit.type_of(value) for value in node.inputs)
+    choice = _choose(Call(node, emit.opset, node.meta[FACTS]))
     return choice if isinstance(choice, Refusal) else None
+
+
+def _choose(call: Call) -> Choice:
+    choose = CHOOSE.get(call.node.op_type)
+    return choose(call) if choose is not None else call.refusal("has no form")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +70,8 @@ class LowerToStandard:
 
 def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     """Lowers one node; returns whether it has a form."""
-    choose = CHOOSE.get(node.op_type)
     call = Call.of(node, place.opset)
-    form = choose(call) if choose is not None else Refusal(f"{node.op_type} has no form in standard ops")
+    form = _choose(call)
     if isinstance(form, Refusal):
         return False
     emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))

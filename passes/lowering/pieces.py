@@ -91,7 +91,7 @@ def choose_at_run_time(emit: Emitter, condition: ir.Value, then: Form, otherwise
     attributes = [ir.AttrGraph("then_branch", left), ir.AttrGraph("else_branch", right)]
     node = emit.add(ir.Node("", "If", [condition], attributes, num_outputs=len(left.outputs)))
     for output, a, b in zip(node.outputs, left.outputs, right.outputs, strict=True):
-        output.dtype = a.dtype or b.dtype
+        output.type = a.type or b.type
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             output.shape = ir.Shape([x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)])
     outputs = iter(node.outputs)

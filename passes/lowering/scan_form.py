@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
-from looplift.passes.lowering.call import Call, Form, Results, size
+from looplift.passes.lowering.call import Call, Form, Results
 from looplift.passes.lowering.pieces import Count, choose_at_run_time, nothing, some, to_vector
 from looplift.patterns.types import TensorType, Types, is_public
 
@@ -60,7 +60,7 @@ def scan_over(
         node = emit.add(ir.Node("", "Scan", inputs, attributes, num_outputs=len(body.outputs)))
         shape = _dims(fact)
         for output, extents in zip(node.outputs, (shape, [None, *shape]), strict=False):
-            output.dtype, output.shape = fact.dtype, ir.Shape(extents)
+            output.type, output.shape = _type(fact), ir.Shape(extents)
         return Results(node.outputs[0] if call.wants_final else None, node.outputs[1] if call.wants_rows else None)
 
     return form
@@ -75,13 +75,17 @@ def _body(opset: int, call: Call, fact: TensorType, kinds: Sequence[TensorType],
     if call.wants_rows:
         outputs.append(inner.op("Identity", [previous if call.previous else updated]))
     for output in outputs:
-        output.dtype, output.shape = fact.dtype, ir.Shape(_dims(fact))
+        output.type, output.shape = _type(fact), ir.Shape(_dims(fact))
     return ir.Graph([previous, *elements], outputs, nodes=inner.nodes, name="body")
 
 
 def _input(name: str, fact: TensorType) -> ir.Value:
     shape = None if fact.shape is None else ir.Shape(_dims(fact))
-    return ir.Value(name=name, type=None if fact.dtype is None else ir.TensorType(fact.dtype), shape=shape)
+    return ir.Value(name=name, type=_type(fact), shape=shape)
+
+
+def _type(fact: TensorType) -> ir.TensorType | None:
+    return None if fact.dtype is None else ir.TensorType(fact.dtype)
 
 
 def _dims(fact: TensorType) -> list[int | str | None]:
@@ -99,6 +103,3 @@ def ticks(emit: Emitter, count: Count) -> tuple[ir.Value, TensorType]:
 def is_larger(emit: Emitter, value: ir.Value, elements: int) -> ir.Value:
     """Whether a tensor has more elements than this (opset 9 or later)."""
     return emit.op("Greater", [emit.op("Size", [value]), emit.const(elements)])
-
-
-__all__ = ["Step", "guarded", "is_larger", "scan_over", "size", "ticks"]

@@ -1,0 +1,67 @@
+"""Takes functions that hold loops into the graphs that call them, where types and shapes are known.
+
+A function's own inputs have no types, and what a loop computes in standard operators depends on them: a float16 may
+not be summed by CumSum, a state that may grow needs a test.
+
+Legality: (1) the function is not one of our definitions; (2) it and everything it calls use the opsets of the model;
+(3) it takes no graph as an attribute. Preserves bits: the same nodes run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from looplift.passes.journal import Journal
+from looplift.passes.names import fix_names
+from looplift.patterns.values import nodes_within
+from looplift.patterns.view import is_loop, is_scan
+from looplift.runtime.ops import DOMAIN
+
+GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
+
+@dataclasses.dataclass(frozen=True)
+class InlineLoops:
+    """The pass; see the module's text."""
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Inlines every function that holds a loop, itself or in what it calls; returns whether there was any."""
+        chosen = {key for key, function in model.functions.items() if self._fits(function, model)}
+        if not chosen:
+            return False
+        InlinePass(lambda function: function.identifier() in chosen)(model)
+        fix_names(model)
+        return True
+
+    def _fits(self, function: ir.Function, model: ir.Model) -> bool:
+        called = _called(function, model)
+        return any(_holds_loop(each) for each in called) and all(_inlinable(each, model) for each in called)
+
+
+def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
+    """The function and all those that it calls, at any depth."""
+    found = {function.identifier(): function}
+    work = [function]
+    while work:
+        for node in nodes_within(work.pop()):
+            callee = model.functions.get(node.op_identifier())
+            if callee is not None and callee.domain != DOMAIN and callee.identifier() not in found:
+                found[callee.identifier()] = callee
+                work.append(callee)
+    return list(found.values())
+
+
+def _holds_loop(function: ir.Function) -> bool:
+    return any(is_loop(node) or is_scan(node) for node in nodes_within(function))
+
+
+def _inlinable(function: ir.Function, model: ir.Model) -> bool:
+    versions = {domain: version for domain, version in function.opset_imports.items() if domain != DOMAIN}
+    return (
+        function.domain != DOMAIN
+        and all(model.opset_imports.get(domain, version) == version for domain, version in versions.items())
+        and all(attribute.type not in GRAPHS for attribute in function.attributes.values())
+    )
