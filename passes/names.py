@@ -15,7 +15,7 @@ def fix_names(model: ir.Model) -> bool:
 
     The names of inputs and outputs of the model stay. A body may not reuse a name of the graph around it, not even
     of a value made after the loop (ONNX Runtime refuses that; `onnx_ir`'s own NameFixPass lets it pass). Outputs
-    that are left out keep their empty name. Preserves bits.
+    that are left out keep their empty name. Nodes of one graph have different names, too. Preserves bits.
     """
     roots: list[GraphLike] = [model.graph, *model.functions.values()]
     changed = False
@@ -35,10 +35,24 @@ def _fix(graph: GraphLike, taken: frozenset[str]) -> bool:
             value.name = _free(name or "v", own, taken)
             changed = True
         own.add(value.name or "")
+    changed |= _fix_node_names(graph)
     scope = taken | own
     for node in graph:
         for inner in subgraphs(node):
             changed |= _fix(inner, scope)
+    return changed
+
+
+def _fix_node_names(graph: GraphLike) -> bool:
+    """Renames nodes whose name another node of the same graph has, as one may that came from another graph."""
+    own: set[str] = set()
+    changed = False
+    for node in graph:
+        if node.name in own:
+            node.name = _free(node.name, own, frozenset(other.name or "" for other in graph))
+            changed = True
+        if node.name:
+            own.add(node.name)
     return changed
 
 

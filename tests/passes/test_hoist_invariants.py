@@ -352,6 +352,15 @@ def test_known_shapes_travel_with_what_is_moved():
     assert (str(product.shape), product.dtype.name) == ("['N']", "FLOAT") or str(product.shape) == "[N]"
 
 
+def test_a_moved_node_does_not_take_the_name_of_another():
+    before = model(loop("a = Mul(s, r) p2 = Add(p, a)"))
+    find(before, "Mul").name = before.graph.node(0).name = "same"
+    after = apply(before, HoistInvariants())
+    names = [node.name for node in after.graph if node.name]
+    assert len(names) == len(set(names))
+    assert_same_for_trips(before, after, s=V, r=V)
+
+
 def test_says_what_it_did():
     _, after = hoisted(loop("a = Mul(s, r) b = Neg(a) p2 = Add(p, b)"))
     (finding,) = after.graph.meta["findings"]

@@ -85,7 +85,7 @@ def loops(draw):
     }}"""
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=loops(), opset=st.sampled_from([11, 17]), order=st.permutations(PASSES), c=st.booleans(), d=st.booleans())
 def test_same_bits(text, opset, order, c, d):
     before = model(text, opset)
