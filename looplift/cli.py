@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.resources
 import itertools
 import os
 import sys
@@ -21,6 +22,7 @@ from looplift.checking.inputs import Feeds, generate
 from looplift.optimizer import explain, lift
 from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.ops import all_ops
 from looplift.session import Session
 
 EQUAL, DIFFERENT, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -95,6 +97,7 @@ def _add_checking(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="they follow from it (default: %(default)s)")
     group.add_argument("--seconds", type=float, default=60.0, help="begin no case later (default: %(default)s)")
     group.add_argument("--ulp", type=int, default=0, help="accept such a distance (default: none, the same bits)")
+    group.add_argument("--device", default="numpy", choices=("numpy", "webgpu"), help="where kernels run too")
     group.add_argument(
         "--counterexample", default="counterexample.npz", metavar="NPZ", help="where to save one (default: %(default)s)"
     )
@@ -112,7 +115,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", help="check digests, manifest and templates, and run the package's tests")
-    check.add_argument("folder", nargs="*", help="packages (default: those of looplift's own ops)")
+    check.add_argument("folder", nargs="*", help="where a manifest.json lies (default: those of looplift's own ops)")
     check.set_defaults(command=_check_kernels)
 
 
@@ -181,6 +184,7 @@ def _check(options: argparse.Namespace, original: interop.ModelLike, model: inte
             seed=options.seed,
             seconds=options.seconds,
             ulp=options.ulp,
+            device=options.device,
             progress=lambda done, total: say(f"verifying: case {done} of {total}"),
         )
 
@@ -239,8 +243,13 @@ def _devices(_: argparse.Namespace) -> int:
 
 
 def _check_kernels(options: argparse.Namespace) -> int:
-    from looplift.kernels import check_kernels
+    from looplift.runtime.webgpu import check_package
 
-    rows = check_kernels([Path(folder) for folder in options.folder])
+    rows = [check_package(Path(folder)) for folder in options.folder or _own_packages()]
     console.show(console.rows_table("kernel packages", rows))
     return DIFFERENT if any(row.problem for row in rows) else EQUAL
+
+
+def _own_packages() -> list[str]:
+    modules = [op.package for op in all_ops().values() if op.package is not None]
+    return [str(importlib.resources.files(module) / "build" / "webgpu") for module in modules]

@@ -157,7 +157,7 @@ def is_overload(node: ast.FunctionDef | ast.ClassDef) -> bool:
     return any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *SCRIPTS], ids=name)
+@pytest.mark.parametrize("path", [*SOURCES, *sorted((ROOT / "examples").glob("*.py"))], ids=name)
 def test_public_names_have_docstrings(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "the module has none"

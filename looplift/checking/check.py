@@ -108,6 +108,7 @@ def verify(
     seed: int = 0,
     seconds: float = 60.0,
     ulp: int = 0,
+    device: str = "numpy",
     onnxruntime: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Check:
@@ -126,6 +127,7 @@ def verify(
         seed: the made-up inputs follow from it.
         seconds: no further case begins after this time; the first always runs.
         ulp: elements may be so many units in the last place apart (for a model rewritten with ``exact=False``).
+        device: ``"webgpu"`` runs the kernels there too.
         onnxruntime: also use ONNX Runtime; None: if it is installed.
         progress: called with the number of cases done and the number to do.
 
@@ -133,7 +135,7 @@ def verify(
         A `Check`.
 
     Raises:
-        LoopliftError: a model is refused, or the two have different inputs or outputs.
+        LoopliftError: a model is refused, the two have different inputs or outputs, or the device is not there.
     """
     sources = interop.read(original), interop.read(model)
     for source in sources:
@@ -147,7 +149,9 @@ def verify(
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         tally = _Tally(outputs, ulp)
-        pairs = list(_pairs(sources, models, onnxruntime, seconds, tally, stack))
+        pairs = [_interpreter_pair(models, device, min(seconds, LONGEST_RUN))]
+        if onnxruntime or (onnxruntime is None and has_onnxruntime()):
+            pairs += _onnxruntime_pair(sources, models, seconds, tally, stack)
         for done, case in enumerate(todo):
             if done and time.monotonic() > deadline:
                 tally.note(f"stopped after {done} of {len(given) + cases} cases: {seconds:.0f} s are over")
@@ -193,36 +197,27 @@ class _Pair:
     strict: bool
 
 
-def _pairs(
-    sources: tuple[interop.Source, interop.Source],
-    models: tuple[ir.Model, ir.Model],
-    onnxruntime: bool | None,
-    seconds: float,
-    tally: _Tally,
-    stack: contextlib.ExitStack,
-) -> Iterator[_Pair]:
+def _interpreter_pair(models: tuple[ir.Model, ir.Model], device: str, seconds: float) -> _Pair:
     original, rewritten = models
-    limit = min(seconds, LONGEST_RUN)
-    kernels = ("interpreter with kernels", Interpreter(rewritten, seconds=limit))
-    definitions = ("interpreter with definitions", Interpreter(rewritten, seconds=limit, definitions=True))
-    yield _Pair("interpreter", Interpreter(original, seconds=limit), (kernels, definitions), strict=True)
-    if onnxruntime is None:
-        onnxruntime = has_onnxruntime()
-    if onnxruntime and not has_onnxruntime():
-        raise LoopliftError("onnxruntime is not installed; install looplift[ort]")
-    if onnxruntime:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="looplift-")))
-        yield from _onnxruntime_pair(sources, models, folder, seconds, tally, stack)
+    engines: list[tuple[str, Engine]] = [
+        ("interpreter with kernels", Interpreter(rewritten, seconds=seconds)),
+        ("interpreter with definitions", Interpreter(rewritten, seconds=seconds, definitions=True)),
+    ]
+    if device != "numpy":
+        engines.append((f"kernels on {device}", Interpreter(rewritten, seconds=seconds, device=device)))
+    return _Pair("interpreter", Interpreter(original, seconds=seconds), tuple(engines), strict=True)
 
 
 def _onnxruntime_pair(
     sources: Sequence[interop.Source],
     models: Sequence[ir.Model],
-    folder: Path,
     seconds: float,
     tally: _Tally,
     stack: contextlib.ExitStack,
 ) -> Iterator[_Pair]:
+    if not has_onnxruntime():
+        raise LoopliftError("onnxruntime is not installed; install looplift[ort]")
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="looplift-")))
     engines: list[OnnxRuntime] = []
     for source, model in zip(sources, models, strict=True):
         engines.append(OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=min(seconds, LONGEST_RUN)))

@@ -119,7 +119,7 @@ def _is_text(array: Array) -> bool:
 def differs(expected: Array, got: Array) -> Array:
     """Elementwise: do the bits differ? NaN equals NaN. Same dtype and shape are taken for granted."""
     if _is_text(expected):
-        return np.asarray(expected.astype(str) != got.astype(str)).reshape(expected.shape)
+        return np.asarray(np.asarray(expected.astype(str) != got.astype(str)).reshape(expected.shape))
     if expected.dtype.kind == "c":
         part = np.dtype(f"f{expected.dtype.itemsize // 2}")
         pair = (*expected.shape, 2)

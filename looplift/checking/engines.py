@@ -62,19 +62,20 @@ class _OutOfTimeError(BaseException):
 
 
 class Interpreter:
-    """Our runtime on the host.
+    """Our runtime.
 
     Args:
         model: what to run.
+        device: as for a session.
         seconds: a loop that is still running after this time is an error.
         definitions: run our ops by their definitions instead of their kernels.
     """
 
-    def __init__(self, model: ir.Model, *, seconds: float, definitions: bool = False) -> None:
+    def __init__(self, model: ir.Model, *, seconds: float, device: str = "numpy", definitions: bool = False) -> None:
         self._seconds = seconds
         self._deadline = 0.0
         self._session = Session(
-            model, "numpy", definitions=definitions, max_iterations=MAX_ITERATIONS, progress=self._watch
+            model, device, definitions=definitions, max_iterations=MAX_ITERATIONS, progress=self._watch
         )
 
     def _watch(self, _node: str, _iteration: int, _limit: int | None) -> None:

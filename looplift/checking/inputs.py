@@ -134,7 +134,7 @@ def _shapes(
                 sizes[key] = 1 if scalar_like else plan.size if plan.uniform else int(rng.choice(SIZES))
     for name, shape in dims.items():
         _shrink(name, shape, sizes)
-    return {name: tuple(sizes.get(str(dim), dim) for dim in shape) for name, shape in dims.items()}  # type: ignore[misc]
+    return {name: tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape) for name, shape in dims.items()}
 
 
 def _dims(value: ir.Value, counts: bool, rng: np.random.Generator) -> list[int | str]:
@@ -231,7 +231,7 @@ def tie_floats(dtype: np.dtype[Any]) -> Array:
 
 def _random_bits(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
     raw = np.frombuffer(rng.bytes(math.prod(shape) * dtype.itemsize), np.uint8).copy()
-    return raw.view(dtype).reshape(shape)
+    return np.asarray(raw.view(dtype).reshape(shape))
 
 
 def _integers(

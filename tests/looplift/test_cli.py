@@ -232,6 +232,32 @@ def test_devices(capsys) -> None:
     assert "numpy" in capsys.readouterr().out
 
 
+def require_adapter() -> None:
+    from looplift.runtime.webgpu import describe_devices
+
+    if not describe_devices():
+        assert os.environ.get("LOOPLIFT_REQUIRE_WEBGPU") != "1", "CI must have a WebGPU adapter"
+        pytest.skip("no WebGPU adapter on this machine")
+
+
+@pytest.mark.webgpu
+def test_verify_and_run_on_webgpu(model, tmp_path, capsys) -> None:
+    require_adapter()
+    out = str(tmp_path / "out.onnx")
+    assert cli.main(["optimize", model, "-o", out, "--verify", "--cases", "12", "--device", "webgpu"]) == 0
+    assert cli.main(["run", out, "--device", "webgpu"]) == 0
+    assert "webgpu" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.webgpu
+def test_kernels_check(tmp_path, capsys) -> None:
+    require_adapter()
+    assert cli.main(["kernels", "check"]) == 0
+    assert "ai.looplift.AddStep" in capsys.readouterr().out
+    assert cli.main(["kernels", "check", str(tmp_path)]) == 1
+    assert "not a readable JSON file" in capsys.readouterr().out
+
+
 def test_progress_is_told_on_a_terminal_only_after_a_while(monkeypatch, capsys) -> None:
     from looplift import console
 

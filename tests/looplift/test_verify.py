@@ -1,12 +1,16 @@
 """`verify` finds what differs, and only that."""
 
+import time
+
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 import looplift
 from looplift.checking.check import verify
+from looplift.checking.engines import Interpreter, OnnxRuntime
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
 
@@ -131,15 +135,38 @@ def test_what_onnxruntime_refuses_after_the_rewrite_is_a_difference() -> None:
     assert "ONNX Runtime does not load the model" in verify(broken, broken, cases=3).notes[0]
 
 
-ENDLESS = """g (float t) => (float y) { y = Loop <body = b (int64 i, bool c, float v) => (bool co, float w) {
-  one = Constant <value_float = 1.0> () w = Add(v, one) co = Equal(one, one) }> (, , t) }"""
+LONG = """g (float[2] t) => (float[2] y) {
+  m = Constant <value_int = 90000> ()
+  y = Loop <body = outer (int64 i, bool c, float[2] v) => (bool co, float[2] w) {
+    co = Identity(c)
+    w = Loop <body = inner (int64 j, bool d, float[2] u) => (bool do, float[2] s) {
+      do = Identity(d) s = Add(u, u)
+    }> (m, , v)
+  }> (m, , t) }"""
 
 
-def test_stops_at_its_time_budget_and_ends_endless_loops() -> None:
-    endless = onnx.parser.parse_model(HEAD + ENDLESS)
-    check = verify(endless, endless, cases=1000, seconds=1.5)
-    assert any("stopped after" in note for note in check.notes)
+def test_stops_at_its_time_budget_and_ends_runs_that_take_too_long() -> None:
+    model = onnx.parser.parse_model(HEAD + LONG)
+    started = time.monotonic()
+    check = verify(model, model, cases=1000, seconds=0.5)
+    assert time.monotonic() - started < 30
     assert not check
+    assert check.failures >= 1
+    assert any("stopped after" in note for note in check.notes)
+    assert (
+        Interpreter(ir.from_proto(model), seconds=0.2).run({"t": np.zeros(2, np.float32)}).error.startswith("no answer")
+    )
+
+
+def test_onnxruntime_is_ended_when_it_does_not_answer(tmp_path) -> None:
+    path = tmp_path / "long.onnx"
+    onnx.save(onnx.parser.parse_model(HEAD + LONG), path)
+    engine = OnnxRuntime(path, seconds=0.5)
+    engine.wait_until_loaded()
+    feeds = {"t": np.zeros(2, np.float32)}
+    assert engine.run(feeds).error.startswith("no answer in")
+    assert engine.run(feeds).failed
+    engine.close()
 
 
 def test_the_rewritten_model_runs_by_definitions_too() -> None:
