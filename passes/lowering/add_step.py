@@ -28,7 +28,7 @@ from looplift.passes.lowering.pieces import (
 )
 from looplift.passes.lowering.running_sum import SUMMED, running_sum
 from looplift.passes.lowering.scan_form import guarded, is_larger, scan_over, ticks
-from looplift.passes.lowering.unrolled import unrolled
+from looplift.passes.lowering.unrolled import may_be_written_out, unrolled
 from looplift.patterns.types import TensorType
 
 INITIAL, STEP = 2, 3
@@ -38,7 +38,7 @@ def choose(call: Call) -> Choice:
     """The form that is right for this node, or why there is none."""
     state = call.facts[INITIAL]
     count = _static_count(call)
-    few = count if count is not None and count <= cost.UNROLLED else None
+    few = count if may_be_written_out(count, state.dtype) else None
     keeps = absorbs(state, call.facts[STEP])
     if state.dtype is None:
         return call.refusal("needs the element type of its state, which is not known")

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
-from looplift.passes.lowering import cost
 from looplift.passes.lowering.call import Call, Choice, Form
 from looplift.passes.lowering.pieces import Count
 from looplift.passes.lowering.scan_form import Step, guarded, scan_over
 from looplift.passes.lowering.series import element, length, static_length
-from looplift.passes.lowering.unrolled import row_at, unrolled
+from looplift.passes.lowering.unrolled import may_be_written_out, row_at, unrolled
 
 INITIAL, FACTOR, TERM = 0, 1, 2
 INVARIANT = {FACTOR: "a_invariant", TERM: "b_invariant"}
@@ -27,7 +26,7 @@ def choose(call: Call) -> Choice:
     if state.dtype is None:
         return call.refusal("needs the element type of its state, which is not known")
     steps = next((n for k in series if (n := static_length(call.facts[k])) is not None), None)
-    if steps is not None and (steps == 0 or (call.opset < 9 and steps <= cost.UNROLLED)):
+    if steps is not None and (call.opset < 9 or steps == 0) and may_be_written_out(steps, state.dtype):
         return _written_out(call, steps)
     if call.opset < 9:
         return call.refusal("needs opset 9")

@@ -16,7 +16,7 @@ from looplift.passes.lowering.pieces import last
 from looplift.passes.lowering.running_sum import SUMMED, running_sum
 from looplift.passes.lowering.scan_form import guarded, scan_over
 from looplift.passes.lowering.series import as_rows, element, length, static_length
-from looplift.passes.lowering.unrolled import row_at, unrolled
+from looplift.passes.lowering.unrolled import may_be_written_out, row_at, unrolled
 
 INITIAL, SERIES = 0, 1
 
@@ -30,7 +30,7 @@ def choose(call: Call) -> Choice:
     elements = size(state)
     if sums and elements is not None and elements <= cost.WIDEST_SUM:
         return _Summed(call)
-    if steps is not None and steps <= cost.UNROLLED:
+    if steps is not None and may_be_written_out(steps, state.dtype):
         return _written_out(call, steps)
     if sums and (elements is None or state.shape is None):
         return _Summed(call)

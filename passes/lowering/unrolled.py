@@ -1,4 +1,8 @@
-"""A recurrence of a few iterations, written out: any element type, any shape, any opset."""
+"""A recurrence of a few iterations, written out: any shape, any opset, but no float16.
+
+ONNX Runtime computes float16 in float32 where it has no kernel, and then rounds a chain of nodes only at its end. The
+state of a loop is rounded every time it goes round.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,10 @@ import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
 from looplift.passes.lowering.call import Call, Form, Results
+from looplift.passes.lowering.cost import UNROLLED
 from looplift.passes.lowering.pieces import no_rows
+
+HALVES = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 StepAt = Callable[[Emitter, ir.Value, int], ir.Value]
 """Writes the step at a time: the updated state of the previous one."""
@@ -42,6 +49,11 @@ def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, empty: Cal
         return emit.op("Concat", stacked, {"axis": 0})
 
     return form
+
+
+def may_be_written_out(count: int | None, dtype: ir.DataType | None) -> bool:
+    """Whether so many iterations, if that is known, may become a chain of nodes."""
+    return count is not None and (count == 0 or (count <= UNROLLED and dtype not in HALVES))
 
 
 def row_at(emit: Emitter, series: ir.Value, time: int) -> ir.Value:
