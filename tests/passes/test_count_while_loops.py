@@ -280,6 +280,16 @@ def refusal(before: ir.Model) -> str:
         ("x = Cast<to = 1>(cu)\nb = Cast<to = 1>(n)\nco = Less(x, b)", {"start": "a"}, "starts anywhere"),
         ("co = Less(cu, n)", {"update": PADDLE, "start": "a"}, "'cp', which the loop changes"),
         (
+            "co = Less(cu, n)",
+            {"update": PADDLE, "start": "far", "before": "far = Constant<value = int64 {16777220}>()"},
+            "'cp', which the loop changes",
+        ),
+        (
+            "co = Less(cu, n)",
+            {"update": "x = Cast<to = 6>(cp)\no = Cast<to = 6>(one)\ny = Add(x, o)\ncu = Cast<to = 7>(y)"},
+            "'cp', which the loop changes",
+        ),
+        (
             "r = RandomUniform<shape = [1], dtype = 1>()\nm = ReduceMax<keepdims = 0>(r)\nq = Cast<to = 7>(m)\n"
             "co = Less(cu, q)",
             {},
@@ -464,7 +474,7 @@ def test_counts_as_the_loop_does_in_floating_point(loop):
 
 
 @pytest.mark.slow
-@bounded(3000)
+@bounded(1000)
 @given(st.one_of(integer_loops(), float_loops()))
 def test_counts_as_the_loop_does_at_length(loop):
     check(*loop)
