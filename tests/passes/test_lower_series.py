@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from looplift.passes import run_pipeline
 from tests.helpers import model, ops
 from tests.passes.lowering_cases import Engines, loop_nodes, lower, numbers
 
@@ -40,7 +41,8 @@ def scan(
     copy = f"r = Identity ({row})" if "z" in outputs else ""
     text = f"""main ({dtype}{state} v, {", ".join(f"{dtype}{_with_time(length, element)} {n}" for n in series)})
         => ({", ".join(declared)}) {{
-          {"y, z" if "z" in outputs else "y"} = Scan (v, {", ".join(series)}) <num_scan_inputs = {len(series)} {directions},
+          {"y, z" if "z" in outputs else "y"} = Scan (v, {", ".join(series)}) <
+            num_scan_inputs = {len(series)} {directions},
             body = body ({", ".join(body_inputs)}) => ({", ".join(returned)}) {{ {step} {copy} }}>
         }}"""
     return model(text.replace("[]", ""), opset)
@@ -177,8 +179,6 @@ def test_a_loop_that_reads_rows(step, left, opset):
 def test_a_model_with_recurrence_nodes_is_lowered_too(op):
     loops = {"AddStep": "q = Add (p, a)", "PrefixSum": ADD, "LinearRecurrence": MUL_ADD.replace("w_now", "a")}
     subject = model(LOOP.format(step=loops[op]))
-    from looplift.passes import run_pipeline
-
     kernel, _ = run_pipeline(subject)
     assert op in ops(kernel.graph)
     Engines(subject, lower(kernel)).agree(
