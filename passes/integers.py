@@ -69,6 +69,8 @@ class Integers:
             return number
         if number.known:
             return constant(number.low + addend)
+        if addend > INT64_MAX:  # minus the lowest int64; steps of one sign saturate as their sum does
+            return self.add(self.add(number, INT64_MAX), addend - INT64_MAX)
         number = self.clamp(number, INT64_MIN - min(addend, 0), INT64_MAX - max(addend, 0))
         return self._binary("Add", number, constant(addend), number.low + addend, number.high + addend)
 

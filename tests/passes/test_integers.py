@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx_ir.passes.common import NameFixPass
 
@@ -60,6 +60,7 @@ CASES = {
 @pytest.mark.parametrize("opset", [10, 17])
 @pytest.mark.parametrize("name", sorted(CASES))
 @settings(max_examples=30, deadline=None)
+@example(x=0, y=INT64_MIN, known=(False, True))
 @given(x=int64, y=int64, known=st.tuples(st.booleans(), st.booleans()))
 def test_arithmetic(name, opset, x, y, known):
     build, expected = CASES[name]
