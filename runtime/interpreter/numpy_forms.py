@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from looplift.runtime.interpreter import types
+from looplift.runtime.interpreter import tensors, types
 from looplift.runtime.interpreter.values import Array
 
 if TYPE_CHECKING:
@@ -164,25 +164,39 @@ def _gather(call: Call, kinds: Sequence[str | None]) -> str | None:
 
 def _slice(call: Call, kinds: Sequence[str | None]) -> str | None:
     if "starts" in call.attributes:
+        given = [tuple(call.attributes[n].value) for n in ("starts", "ends", "axes") if n in call.attributes]
+        bounds: list[Sequence[int] | None] = [*given]
+        arguments = [call.arguments()[0], *map(str, given)]
+    else:
+        bounds = [_integers(call, n) for n in range(1, len(call.inputs))]
+        arguments = call.arguments()
+    absent = {n for n, slot in enumerate(call.inputs[1:]) if slot.absent}
+    if all(b is not None or n in absent for n, b in enumerate(bounds)):
+        index = _slice_index(*bounds)
+        if index is not None:
+            return f"{call.arguments()[0]}[{index}, ...]"
+    call.program.source.use(tensors.slice_tensor)
+    return f"slice_tensor({', '.join(arguments)})"
+
+
+def _slice_index(
+    starts: Sequence[int] | None,
+    ends: Sequence[int] | None,
+    axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> str | None:
+    """Constant bounds as numpy writes them; None where numpy's clamping differs, or an axis counts from the end."""
+    if starts is None or ends is None:
         return None
-    parts = [_integers(call, n) for n in range(1, len(call.inputs))]
-    given = [n for n, slot in enumerate(call.inputs[1:]) if not slot.absent]
-    if any(parts[n] is None for n in given) or len(parts) < 2:
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    backward = any(step < 0 and start < 0 for start, step in zip(starts, steps, strict=False))
+    if not axes or min(axes) < 0 or len({len(starts), len(ends), len(axes), len(set(axes)), len(steps)}) != 1:
         return None
-    starts, stops, *rest = parts
-    if starts is None or stops is None:
+    if backward or 0 in steps:
         return None
-    axes = rest[0] if rest and rest[0] is not None else list(range(len(starts)))
-    steps = rest[1] if len(rest) > 1 and rest[1] is not None else [1] * len(starts)
-    if min(axes, default=0) < 0 or len({len(starts), len(stops), len(axes), len(steps)}) != 1 or 0 in steps:
-        return None
-    if any(step < 0 and start < 0 for start, step in zip(starts, steps, strict=True)):
-        return None
-    bounds = {axis: f"{a}:{b}:{step}" for axis, a, b, step in zip(axes, starts, stops, steps, strict=True)}
-    if len(bounds) != len(axes) or not bounds:
-        return None
-    index = ", ".join(bounds.get(n, ":") for n in range(max(bounds) + 1))
-    return f"{call.arguments()[0]}[{index}, ...]"
+    bounds = {a: f"{start}:{end}:{step}" for a, start, end, step in zip(axes, starts, ends, steps, strict=True)}
+    return ", ".join(bounds.get(n, ":") for n in range(max(bounds) + 1))
 
 
 def _reshape(call: Call, kinds: Sequence[str | None]) -> str | None:

@@ -183,3 +183,46 @@ def test_reference_cannot_pad_by_a_negative_number():
     assert_same(in_onnxruntime(model(text), feeds), [f32([2, 3, 0, 0])])
     with pytest.raises(ValueError, match="negative"):
         in_reference(model(text), **feeds)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_reference_knows_no_softmax_before_opset_13(op):
+    """Softmax-11: over all axes from `axis` (default 1) on together. onnx.reference does as Softmax-13."""
+    text = f"g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ y = {op}(x) }}"
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4)}
+    (got,) = run(text, 12, **feeds)
+    np.testing.assert_allclose(got, in_onnxruntime(model(text, 12), feeds)[0], rtol=1e-5)
+    assert not np.allclose(got, in_reference(model(text, 12), **feeds)[0])
+
+
+def test_reference_takes_the_logarithm_of_a_softmax_that_is_zero():
+    """LogSoftmax: finite for finite values. onnx.reference gives -inf."""
+    text = "g (float[N] x) => (float[N] y) { y = LogSoftmax(x) }"
+    feeds = {"x": f32([0, 200])}
+    assert_same(run(text, **feeds), [f32([-200, 0])])
+    assert in_reference(model(text), **feeds)[0].tolist() != [-200, 0]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_reference_gives_nothing_for_a_backward_slice_that_starts_before_the_first_element(constant):
+    """Slice: for negative steps starts are clamped to [0, dim - 1]. onnx.reference slices as numpy does."""
+    text = "g (float[N] x, int64[1] a, int64[1] b, int64[1] s) => (float[K] y) { y = Slice(x, a, b, axes, s) }"
+    proto = model(text.replace("{ y", "<int64[1] axes = {0}> { y"))
+    feeds = {"x": f32([1, 2, 3]), "a": i64([-5]), "b": i64([-9]), "s": i64([-1])}
+    if constant:
+        for name in "abs":
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(feeds.pop(name), name))
+        del proto.graph.input[1:]
+    assert_same(run(proto, **feeds), [f32([1])])
+    assert_same(in_onnxruntime(proto, feeds), [f32([1])])
+    assert in_reference(proto, **feeds)[0].size == 0
+
+
+def test_slices_are_numpys_where_bounds_are_in_range():
+    x = np.arange(7, dtype=np.float32)
+    inputs = "float[N] x, int64[1] a, int64[1] b, int64[1] s"
+    text = f"g ({inputs}) => (float[K] y) <int64[1] axes = {{0}}> {{ y = Slice(x, a, b, axes, s) }}"
+    proto = model(text)
+    for start, end, step in [(0, 7, 2), (-3, 9, 1), (5, 0, -2), (6, -9, -1), (9, 2, 1), (9, 2, -1), (-2, 2**40, 1)]:
+        feeds = {"x": x, "a": i64([start]), "b": i64([end]), "s": i64([step])}
+        assert_same(run(proto, **feeds), in_onnxruntime(proto, feeds))

@@ -1,0 +1,94 @@
+"""Sequence and optional ops: small functions with the standard's semantics.
+
+A sequence is a list that no op changes; an empty optional is None, any other optional is its element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from looplift.runtime.errors import LoopliftError
+from looplift.runtime.interpreter.values import Array, Value, as_value
+
+
+def sequence_empty() -> list[Value]:
+    return []
+
+
+def sequence_construct(*items: Value) -> list[Value]:
+    return [as_value(item) for item in items]
+
+
+def _position(sequence: Sequence[Value], position: Array, most: int) -> int:
+    index = int(np.reshape(position, ()))
+    if not -len(sequence) <= index <= most:
+        raise LoopliftError(f"position {index} is out of range for a sequence of {len(sequence)}")
+    return index + len(sequence) if index < 0 else index
+
+
+def sequence_insert(sequence: list[Value], item: Value, position: Array | None = None) -> list[Value]:
+    index = len(sequence) if position is None else _position(sequence, position, len(sequence))
+    return [*sequence[:index], as_value(item), *sequence[index:]]
+
+
+def append(sequence: list[Value], item: Value) -> list[Value]:
+    """The same list, longer: for a loop that alone holds it."""
+    sequence.append(as_value(item))
+    return sequence
+
+
+def sequence_erase(sequence: list[Value], position: Array | None = None) -> list[Value]:
+    index = _position(sequence, np.array(-1) if position is None else position, len(sequence) - 1)
+    return sequence[:index] + sequence[index + 1 :]
+
+
+def sequence_at(sequence: list[Value], position: Array) -> Value:
+    return sequence[_position(sequence, position, len(sequence) - 1)]
+
+
+def sequence_length(sequence: list[Value]) -> Array:
+    return np.array(len(sequence), dtype=np.int64)
+
+
+def concat_from_sequence(sequence: list[Value], axis: int, new_axis: int) -> Array:
+    if not sequence:
+        raise LoopliftError("the sequence is empty, so that the shape of its concatenation is unknown")
+    result: Array = np.stack(sequence, axis) if new_axis else np.concatenate(sequence, axis)
+    return result
+
+
+def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Value]:
+    """Parts of a tensor along an axis: of length 1, of one given length, or of given lengths."""
+    if not -x.ndim <= axis < x.ndim:
+        raise LoopliftError(f"axis {axis} is out of range for rank {x.ndim}")
+    size = x.shape[axis]
+    if split is None:
+        lengths = [1] * size
+    elif split.ndim == 0:
+        chunk = int(split)
+        if chunk <= 0:
+            raise LoopliftError(f"the split length is {chunk}; it must be positive")
+        lengths = [min(chunk, size - start) for start in range(0, size, chunk)]
+    else:
+        lengths = [int(n) for n in split]
+        if sum(lengths) != size or min(lengths, default=0) < 0:
+            raise LoopliftError(f"the split lengths {lengths} do not make up {size}")
+    stops = np.cumsum(lengths)
+    parts = [x.take(range(stop - n, stop), axis) for n, stop in zip(lengths, stops, strict=True)]
+    return parts if split is not None or keepdims else [part.squeeze(axis) for part in parts]
+
+
+def optional(element: Value = None) -> Value:
+    return as_value(element)
+
+
+def optional_has_element(element: Value = None) -> Array:
+    return np.array(element is not None)
+
+
+def optional_get_element(element: Value) -> Value:
+    if element is None:
+        raise LoopliftError("the optional has no element")
+    return element
