@@ -3,7 +3,9 @@
 Importing this needs neither the package ``wgpu`` nor a driver; opening a device does.
 """
 
-from .adapters import AdapterRow, describe_devices, is_software
+from .adapters import is_software
+from .check import PackageCheck, check_package, update_digests
+from .describe import AdapterRow, describe_devices
 from .device import Device, DeviceTensor, open_device
 from .errors import DeviceError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
 from .run_op import run_op
@@ -16,8 +18,11 @@ __all__ = [
     "DeviceMemoryError",
     "DeviceTensor",
     "DeviceUnavailableError",
+    "PackageCheck",
+    "check_package",
     "describe_devices",
     "is_software",
     "open_device",
     "run_op",
+    "update_digests",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from typing import Any, Literal
 
@@ -11,19 +10,6 @@ from .errors import DeviceUnavailableError
 Requirement = Literal["auto", "webgpu"]
 
 _SOFTWARE_NAMES = ("llvmpipe", "lavapipe", "softpipe", "swiftshader", "microsoft basic render", "warp")
-
-
-@dataclasses.dataclass(frozen=True)
-class AdapterRow:
-    """One adapter as a person wants to read of it."""
-
-    name: str
-    driver: str
-    backend: str
-    kind: str
-    software: bool
-    used_by: str
-    """Which ``device=`` choices of a session take this adapter; empty for none."""
 
 
 def list_adapters() -> list[Any]:
@@ -47,6 +33,11 @@ def _preference(adapter: Any) -> tuple[bool, bool, bool]:
     return is_software(adapter), info["adapter_type"] != "DiscreteGPU", info["backend_type"] == "OpenGL"
 
 
+def sorted_adapters() -> list[Any]:
+    """Every adapter, best first."""
+    return sorted(list_adapters(), key=_preference)
+
+
 def choose_adapter(requirement: Requirement) -> Any:
     """The best adapter that meets the requirement: "auto" takes only hardware, "webgpu" takes any.
 
@@ -55,7 +46,7 @@ def choose_adapter(requirement: Requirement) -> Any:
     """
     if importlib.util.find_spec("wgpu") is None:
         raise DeviceUnavailableError("WebGPU needs the package wgpu: pip install 'looplift[webgpu]'")
-    adapters = sorted(list_adapters(), key=_preference)
+    adapters = sorted_adapters()
     if not adapters:
         raise DeviceUnavailableError(
             "no WebGPU adapter on this machine: install a Vulkan, Metal or DirectX 12 driver "
@@ -68,15 +59,3 @@ def choose_adapter(requirement: Requirement) -> Any:
             "device='webgpu' takes it all the same"
         )
     return best
-
-
-def describe_devices() -> tuple[AdapterRow, ...]:
-    """One row an adapter, best first, for the command ``looplift devices``; empty where there is none."""
-    rows = []
-    for place, adapter in enumerate(sorted(list_adapters(), key=_preference)):
-        software = is_software(adapter)
-        used_by = "" if place else ("webgpu" if software else "auto, webgpu")
-        info = adapter.info
-        kind = "software" if software else str(info["adapter_type"])
-        rows.append(AdapterRow(info["device"], info["description"], info["backend_type"], kind, software, used_by))
-    return tuple(rows)

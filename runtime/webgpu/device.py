@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -301,10 +300,8 @@ class DeviceTensor:
         return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, device={self.device.name!r})"
 
 
-@functools.cache
-def _open(requirement: Requirement) -> Device:
-    adapter = choose_adapter(requirement)
-    return open_device("webgpu") if requirement == "auto" else Device(adapter)
+_opened: dict[Requirement, Device] = {}
+_opening = threading.RLock()
 
 
 def open_device(requirement: Requirement = "auto") -> Device:
@@ -316,4 +313,15 @@ def open_device(requirement: Requirement = "auto") -> Device:
     Raises:
         DeviceUnavailableError: there is none; the message says why and what to do.
     """
-    return _open(requirement)
+    with _opening:
+        if requirement not in _opened:
+            adapter = choose_adapter(requirement)
+            _opened[requirement] = open_device("webgpu") if requirement == "auto" else Device(adapter)
+        return _opened[requirement]
+
+
+def forget_device(device: Device) -> None:
+    """Let the next ``open_device`` make a new device in the place of this one, which is lost."""
+    with _opening:
+        for requirement in [key for key, opened in _opened.items() if opened is device]:
+            del _opened[requirement]

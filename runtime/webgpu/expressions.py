@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import ml_dtypes
+import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 
 
@@ -21,6 +24,11 @@ def bit_width(dtype: str) -> int:
     """Bits of one element of an ONNX dtype as a buffer holds it: bool takes a word."""
     widths = {"bool": 32, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
     return widths[dtype] if dtype in widths else int(dtype.removeprefix("u").removeprefix("int"))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype of an ONNX dtype's name."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
 FUNCTIONS: Mapping[str, Any] = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from looplift.runtime.errors import LoopliftError
 
 from .device import Device, DeviceTensor, Dispatch, Slice, Timer
-from .expressions import evaluate_shape
+from .expressions import evaluate_shape, numpy_dtype
 from .package import Package
 from .plan import BufferRange, Case, Plan, TensorSpec, make_plan
 
@@ -84,7 +83,7 @@ def _output_dtype(package: Package, declared: str | tuple[str, ...], inputs: Map
     """The dtype of the input that shares an output's type variable, or the declared one."""
     sharing = (inputs[name].dtype for name, port in package.manifest.inputs.items() if port.dtype == declared)
     fallback = declared if isinstance(declared, str) else declared[0]
-    return next(sharing, None) or np.dtype(fallback)
+    return next(sharing, None) or numpy_dtype(fallback)
 
 
 def _execute(plan: Plan, device: Device, tensors: Mapping[str, DeviceTensor], timer: Timer | None) -> None:

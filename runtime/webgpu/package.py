@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+
 from looplift.runtime.errors import LoopliftError
 
 from .device import Access
@@ -227,7 +228,9 @@ def _check_references(manifest: Manifest, where: str) -> None:
                     raise LoopliftError(f"{where}: pass {variant.id}/{single.id} names no binding: {unbound[0]!r}")
                 size = single.dispatch
                 if sum(form is not None for form in (size.threads, size.workgroups, size.x)) != 1:
-                    raise LoopliftError(f"{where}: pass {variant.id}/{single.id}: dispatch needs threads, workgroups or x")
+                    raise LoopliftError(
+                        f"{where}: pass {variant.id}/{single.id}: dispatch needs threads, workgroups or x"
+                    )
 
 
 @functools.cache

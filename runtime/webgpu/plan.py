@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+
 from looplift.runtime.errors import LoopliftError
 
 from .device import Device

@@ -10,8 +10,8 @@ from typing import Any
 
 from looplift.runtime.ops import Op
 
-from .device import Array, Device, DeviceTensor, open_device
-from .errors import DeviceError
+from .device import Array, Device, DeviceTensor, forget_device, open_device
+from .errors import DeviceError, DeviceLostError
 
 Value = Array | DeviceTensor | None
 
@@ -33,7 +33,8 @@ def run_op(
         attributes: as the numpy kernel takes them.
         wanted: which outputs are used.
         device: where; by default the process's device.
-        fall_back: warn and return None instead of raising where the device can't (memory, device lost).
+        fall_back: warn and return None instead of raising where the device can't (memory, device lost). After a loss
+            the next call opens a new device.
 
     Returns:
         The outputs (None for one not wanted), or None where this case is for the numpy kernel.
@@ -44,9 +45,12 @@ def run_op(
     if op.package is None or importlib.util.find_spec(f"{op.package}.webgpu_kernel") is None:
         return None
     kernel = importlib.import_module(f"{op.package}.webgpu_kernel")
+    device = device or open_device("webgpu")
     try:
-        outputs: tuple[Value, ...] | None = kernel.run(device or open_device("webgpu"), inputs, attributes, wanted)
+        outputs: tuple[Value, ...] | None = kernel.run(device, inputs, attributes, wanted)
     except DeviceError as error:
+        if isinstance(error, DeviceLostError):
+            forget_device(device)
         if not fall_back:
             raise
         warnings.warn(f"{op.name} runs on numpy instead: {error}", RuntimeWarning, stacklevel=2)

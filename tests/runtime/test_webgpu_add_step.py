@@ -1,0 +1,243 @@
+"""AddStep's WebGPU kernel gives the bits of adding in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from looplift.runtime.ops import all_ops
+from looplift.runtime.webgpu import DeviceMemoryError, DeviceTensor, run_op
+from looplift.runtime.webgpu.launch import run_package
+from looplift.runtime.webgpu.package import package_of
+
+from .webgpu_cases import FLOATS, INTEGERS, add_in_order, halves, random_bits, same_bits, similar, tiny
+
+OP = all_ops()["AddStep"]
+BOTH = (True, True)
+
+
+def add_steps(
+    device, count, initial, step, emit_previous=0, rows=None, cond=True, wanted=("v_final", "scan_output"), **tunables
+):
+    """Runs the package at its own interface: v_final and scan_output as numpy arrays."""
+    inputs = {"m": np.array(count, np.uint32), "cond": np.array(cond), "v_initial": initial, "step": step}
+    shapes = {"v_final": None, "scan_output": (count if rows is None else rows, initial.size)}
+    results = run_package(
+        package_of("looplift.runtime.ops.add_step"),
+        device,
+        {name: DeviceTensor.upload(device, value) for name, value in inputs.items()},
+        {name: shapes[name] for name in wanted},
+        {"emit_previous": emit_previous},
+        tunables,
+    )
+    return tuple(results[name].numpy() if name in results else None for name in ("v_final", "scan_output"))
+
+
+def check(device, count, initial, step, emit_previous=0, **tunables):
+    last, rows = add_in_order(count, initial, step, bool(emit_previous))
+    final, stacked = add_steps(device, count, initial, step, emit_previous, **tunables)
+    assert same_bits(final, last)
+    assert same_bits(stacked, rows)
+
+
+@pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_every_type_in_every_shape_of_dispatch(device, dtype, make):
+    """Kept runs (few columns, many rows), blocks of rows (many columns), and columns that do not fill a word."""
+    random = np.random.default_rng(1)
+    for count, columns, emit_previous in ((1, 1, 0), (2, 3, 1), (700, 1, 1), (520, 65, 0), (70, 1000, 1), (33, 513, 0)):
+        check(device, count, make(random, dtype, (columns,)), make(random, dtype, (columns,)), emit_previous)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_ties_at_binade_edges(device, dtype):
+    random = np.random.default_rng(2)
+    check(device, 40, *halves(random, dtype, (2000,)))
+    check(device, 600, *halves(random, dtype, (64,)))
+
+
+@pytest.mark.parametrize("hardware_add", [0, 1])
+@pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
+def test_the_devices_own_addition_is_taken_only_where_it_is_exact(device, make, hardware_add):
+    if hardware_add and not device.behaviour.adds_to_nearest_even:
+        pytest.skip("this device's additions do not round to nearest even")
+    random, dtype = np.random.default_rng(3), np.dtype("float32")
+    initial, step = make(random, dtype, (4000,)), make(random, dtype, (4000,))
+    initial[::7], step[::5], initial[::11] = 0, 0, -0.0
+    check(device, 130, initial, step, 0, hardware_add=hardware_add)
+    check(device, 65, initial, step, 1, hardware_add=hardware_add)
+    check(device, 600, initial[:24], step[:24], 0, hardware_add=hardware_add)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_known_hard_trajectories(device, dtype):
+    """A first state from a finer grid with an odd tie; a sum just under the binade's edge; crossing zero."""
+    initial = np.array([28, 96, -28, 2**24, 1.5e-45, 0.0], dtype)
+    step = np.array([-0.764874, -0.27118552, 0.764874, 0.5, 1e-45, 0.1], dtype)
+    check(device, 3000, initial, step)
+
+
+@pytest.mark.parametrize("count", [0, 65_534, 65_535, 65_536, 65_537])
+@pytest.mark.parametrize("columns", [1, 4])
+def test_around_the_loop_limit_of_a_driver(device, count, columns):
+    """One driver silently ends every shader loop after 65,535 rounds; no invocation may need more."""
+    random = np.random.default_rng(4)
+    check(
+        device,
+        count,
+        similar(random, np.dtype("float32"), (columns,)),
+        similar(random, np.dtype("float32"), (columns,)),
+    )
+
+
+@pytest.mark.parametrize("count", [10**6, 2**24 + 3, 2**32 - 1])
+def test_the_last_state_alone_does_not_walk_every_row(device, count):
+    random, dtype = np.random.default_rng(5), np.dtype("float32")
+    initial, step = random_bits(random, dtype, (3000,)), random_bits(random, dtype, (3000,))
+    final, _ = add_steps(device, count, initial, step, wanted=("v_final",))
+    expected, _ = OP.numpy([np.array(count), None, initial, step], {}, (True, False))
+    assert same_bits(final, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(0, 1200),
+    columns=st.integers(1, 40),
+    dtype=st.sampled_from([*FLOATS, *INTEGERS]),
+    emit_previous=st.integers(0, 1),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_case_is_bit_equal(device, count, columns, dtype, emit_previous, seed):
+    random = np.random.default_rng(seed)
+    check(device, count, random_bits(random, dtype, (columns,)), similar(random, dtype, (columns,)), emit_previous)
+
+
+class TestContract:
+    """The package's own interface: M is a limit, the caller gives the rows, the tail is zero."""
+
+    initial = np.array([1, -0.0, np.nan, 4, 5], np.float32)
+    step = np.array([1, 2, 3, 4, 0.1], np.float32)
+
+    @pytest.mark.parametrize(("limit", "rows"), [(3, 7), (7, 3), (0, 4), (5, 0), (600, 520), (520, 600)])
+    @pytest.mark.parametrize("columns", [1, 4, 5])
+    def test_runs_the_smaller_of_limit_and_rows(self, device, limit, rows, columns):
+        initial, step, executed = self.initial[:columns], self.step[:columns], min(limit, rows)
+        last, stacked = add_in_order(executed, initial, step)
+        final, got = add_steps(device, limit, initial, step, rows=rows)
+        assert same_bits(final, last)
+        assert same_bits(got[:executed], stacked)
+        assert not got[executed:].view(np.uint32).any()
+
+    @pytest.mark.parametrize("emit_previous", [0, 1])
+    def test_false_runs_nothing(self, device, emit_previous):
+        final, rows = add_steps(device, 5, self.initial, self.step, emit_previous, cond=False)
+        assert same_bits(final, self.initial)
+        assert not rows.view(np.uint32).any()
+
+    def test_cond_may_be_uint32_and_of_rank_one(self, device):
+        final, _ = add_steps(device, 2, self.initial, self.step, cond=np.array([1], np.uint32))
+        assert same_bits(final, add_in_order(2, self.initial, self.step)[0])
+
+
+class TestRunOp:
+    """The ONNX op on the device has the numpy kernel's shapes and values."""
+
+    @pytest.mark.parametrize(
+        ("initial", "step"),
+        [((), ()), ((3,), ()), ((2, 3), (3,)), ((1,), (4,)), ((0,), (0,)), ((2, 0), (1, 0)), ((), (2, 2))],
+    )
+    @pytest.mark.parametrize("emit_previous", [0, 1])
+    def test_shapes_broadcast(self, device, initial, step, emit_previous):
+        random = np.random.default_rng(6)
+        inputs = [
+            np.array([5]),
+            np.array(True),
+            *(random.standard_normal(shape, np.float32) for shape in (initial, step)),
+        ]
+        results = run_op(OP, inputs, {"emit_previous": emit_previous}, BOTH, device=device)
+        grows = np.broadcast_shapes(initial, step) != initial
+        if emit_previous and grows:
+            assert results is None  # an error, which the numpy kernel tells
+            return
+        for result, expected in zip(results, OP.numpy(inputs, {"emit_previous": emit_previous}, BOTH), strict=True):
+            assert same_bits(result.numpy(), expected)
+
+    def test_only_what_is_wanted(self, device):
+        inputs = [np.array(5), None, np.ones(3, np.float32), np.ones(3, np.float32)]
+        final, rows = run_op(OP, inputs, {}, (False, True), device=device)
+        assert final is None
+        assert rows.shape == (5, 3)
+        assert run_op(OP, inputs, {}, (True,), device=device)[0].numpy().tolist() == [6, 6, 6]
+
+    @pytest.mark.parametrize("count", [0, -1, 2**32])
+    def test_leaves_to_numpy_what_is_not_for_the_device(self, device, count):
+        inputs = [np.array(count), None, np.ones(3, np.float32), np.ones(3, np.float32)]
+        assert run_op(OP, inputs, {}, (True, False), device=device) is None
+
+    def test_values_stay_on_the_device(self, device):
+        step = np.full(3, 0.1, np.float32)
+        first, _ = run_op(OP, [np.array(5), None, np.ones(3, np.float32), step], {}, (True, False), device=device)
+        second, _ = run_op(OP, [np.array(7), None, first, step], {}, (True, False), device=device)
+        assert isinstance(first, DeviceTensor)
+        assert same_bits(second.numpy(), add_in_order(12, np.ones(3, np.float32), step)[0])
+
+    def test_an_output_beyond_the_largest_buffer_is_refused(self, device):
+        inputs = [np.array(2**31), None, np.ones(3, np.float32), np.ones(3, np.float32)]
+        with pytest.raises(DeviceMemoryError, match=r"larger than the largest buffer.*numpy"):
+            run_op(OP, inputs, {}, (False, True), device=device)
+        with pytest.warns(RuntimeWarning, match="AddStep runs on numpy instead"):
+            assert run_op(OP, inputs, {}, (False, True), device=device, fall_back=True) is None
+
+
+@pytest.mark.slow
+class TestLarge:
+    @pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
+    def test_a_million_columns(self, device, make):
+        random, dtype = np.random.default_rng(7), np.dtype("float32")
+        initial, step = make(random, dtype, (10**6,)), make(random, dtype, (10**6,))
+        for hardware_add in {0, int(device.behaviour.adds_to_nearest_even)}:
+            check(device, 20, initial, step, hardware_add=hardware_add)
+
+    def test_a_million_columns_of_ties(self, device):
+        initial, step = halves(np.random.default_rng(8), np.dtype("float32"), (10**6,))
+        check(device, 20, initial, step, hardware_add=int(device.behaviour.adds_to_nearest_even))
+
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    def test_a_million_columns_of_every_float_end_where_they_should(self, device, dtype):
+        random = np.random.default_rng(9)
+        initial, step = random_bits(random, dtype, (10**6,)), random_bits(random, dtype, (10**6,))
+        step[::2] = (initial[::2].astype(np.float64) * random.uniform(-0.1, 0.1, 500_000)).astype(dtype)
+        final, _ = add_steps(device, 1000, initial, step, wanted=("v_final",))
+        assert same_bits(final, add_last_in_order(1000, initial, step))
+
+    @pytest.mark.parametrize("columns", [1, 3])
+    def test_a_million_rows(self, device, columns):
+        random, dtype = np.random.default_rng(10), np.dtype("float32")
+        for _ in range(5):
+            check(device, 10**6, similar(random, dtype, (columns,)), similar(random, dtype, (columns,)))
+
+    @pytest.mark.parametrize(("count", "columns"), [(400, 10**5), (40_000_000, 1), (20_000_000, 2), (400_000, 101)])
+    def test_more_than_one_binding_holds(self, device, count, columns):
+        """160 MB and more: the output is bound in windows where the device's limit is 128 MiB."""
+        random, dtype = np.random.default_rng(11), np.dtype("float32")
+        initial, step = similar(random, dtype, (columns,)), similar(random, dtype, (columns,))
+        _, rows = add_steps(device, count, initial, step, wanted=("scan_output",))
+        expected, _ = OP.numpy([np.array(count), None, initial, step], {}, (False, True))[::-1]
+        assert same_bits(rows, expected)
+
+    def test_more_workgroups_than_one_side_of_the_grid_holds(self, device):
+        random, dtype = np.random.default_rng(12), np.dtype("int32")
+        initial, step = random_bits(random, dtype, (20_000_000,)), random_bits(random, dtype, (20_000_000,))
+        final, rows = add_steps(device, 1, initial, step)
+        assert same_bits(final, initial + step)
+        assert same_bits(rows[0], initial + step)
+
+
+def add_last_in_order(count, initial, step):
+    state = initial.copy()
+    with np.errstate(all="ignore"):
+        for _ in range(count):
+            state = state + step
+    return state
