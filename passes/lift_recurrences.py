@@ -19,7 +19,7 @@ add over the same elements, in the engine's own order.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -95,8 +95,7 @@ class LiftRecurrences:
         journal: Journal,
     ) -> bool:
         """Takes out the recurrences that the rest of the loop does not read, if there are any."""
-        kept = _needed(view, whole.dependence, [port for port in ports if id(port) in stays])
-        parted = [port for port in ports if id(port) not in stays and not _reads(port, kept, whole.dependence)]
+        parted, kept = _split(view, whole.dependence, ports, stays)
         if not any(_pays(port, view, whole) for port in parted):
             return False
         if isinstance(view, LoopView) and view.opset < 11 and not kept:
@@ -106,7 +105,7 @@ class LiftRecurrences:
             attempt.emit.discard()
             return False
         attempt.commit(place, journal)
-        rest = [output for output in view.scan_outputs if id(output) in stays or not _in(output, parted)]
+        rest = [port for port in ports if isinstance(port, ScanOutput) and not _in(port, parted)]
         _shrink(view, [carry for carry in view.carries if carry.index in kept], rest)
         return True
 
@@ -129,7 +128,7 @@ class Attempt:
         self.emit = Emitter(view.opset, types, refuse)
         self.parts = MovingParts(view, trip, answers, self.emit, overwritten)
         self.over = OverTime(view, types, self.dependence, trip, self.emit, self.parts, RULES, cuts)
-        self._results: list[tuple[ir.Value, ir.Value]] = []
+        self.replacements: list[tuple[ir.Value, ir.Value]] = []
 
     def make(self, ports: Iterable[Port]) -> dict[int, Refusal]:
         """Writes the nodes for these outputs; returns why some can't be, by the identity of their ports."""
@@ -144,7 +143,7 @@ class Attempt:
                 refusals[id(port)] = refused.refusal
                 continue
             assert old is not None, "only outputs that are used are asked for"
-            self._results.append((old, new))
+            self.replacements.append((old, new))
         return refusals
 
     def _scan_output(self, output: ScanOutput) -> ir.Value:
@@ -162,7 +161,7 @@ class Attempt:
         loop = self.view.node
         name = node_name(loop)
         self.emit.insert_before(loop)
-        for old, new in self._results:
+        for old, new in self.replacements:
             replace_value(old, new)
         for proof, node in self.parts.nodes:
             node.name = f"{name}/{proof.carry.previous.name}"
@@ -207,6 +206,19 @@ def _pays(port: Port, view: View, attempt: Attempt) -> bool:
     shape = attempt.over.types[_element(port)].shape
     one_element = shape is not None and all(dim == 1 for dim in shape)
     return isinstance(port, ScanOutput) or not one_element
+
+
+def _split(
+    view: View, dependence: Dependence, ports: Sequence[Port], stays: Container[int]
+) -> tuple[list[Port], set[int]]:
+    """The outputs that can be parted from those that stay, and the carries that these need (a fixed point)."""
+    parted = [port for port in ports if id(port) not in stays]
+    while True:
+        kept = _needed(view, dependence, [port for port in ports if not _in(port, parted)])
+        fewer = [port for port in parted if not _reads(port, kept, dependence)]
+        if len(fewer) == len(parted):
+            return parted, kept
+        parted = fewer
 
 
 def _needed(view: View, dependence: Dependence, ports: Iterable[Port]) -> set[int]:

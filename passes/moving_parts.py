@@ -113,7 +113,7 @@ class MovingParts:
         elif emit.opset >= 11:
             stack = emit.op("Range", [emit.const(0), self.trip_count(emit), emit.const(1)])
         else:
-            inputs = [self._limit(over), self._condition(), emit.const(0), emit.const(1)]
+            inputs = [self._limit(over), self._condition(over), emit.const(0), emit.const(1)]
             stack = emit.add(new_node("AddStep", inputs, previous=True)).outputs[1]
         return emit.unsqueeze(stack, [1] if rank else [])
 
@@ -167,7 +167,7 @@ class MovingParts:
         if isinstance(proof, Refusal):
             raise Refused(proof)
         if isinstance(proof.evolution, AddStep):
-            return add_step(proof.carry, proof.evolution, over, self._limit(over), self._condition(), previous)
+            return add_step(proof.carry, proof.evolution, over, self._limit(over), self._condition(over), previous)
         if isinstance(proof.evolution, PrefixSum):
             return prefix_sum(proof.carry, proof.evolution, over, previous)
         return linear_recurrence(proof.carry, proof.evolution, over, previous)
@@ -185,8 +185,12 @@ class MovingParts:
             return self._view.max_trip
         return self.trip_count(over.emit)
 
-    def _condition(self) -> ir.Value | None:
-        return None if isinstance(self._trip, Scanned) else self._trip.condition
+    def _condition(self, over: OverTime) -> ir.Value | None:
+        """The cond as a scalar: ONNX Runtime rejects the definition's Loop for a cond declared as one element."""
+        condition = None if isinstance(self._trip, Scanned) else self._trip.condition
+        if condition is None or over.types[condition].rank == 0:
+            return condition
+        return over.emit.op("Reshape", [condition, over.emit.const(np.zeros(0, np.int64))])
 
 
 class _Guard:

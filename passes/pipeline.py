@@ -55,10 +55,10 @@ def normalisers() -> Sequence[Pass]:
         SimplifyCondition(),
         CountWhileLoops(),
         CountersFromIteration(),
+        Reroll(),  # a list is an ordinary carry to it, a scan output is not
         StackSequences(),
         StackConcats(),
         StackScatters(),
-        Reroll(),
         DropDead(),
     )
 

@@ -28,6 +28,9 @@ from looplift.patterns.view import Carry, LoopView, is_loop, loop_view
 OLDEST = 12
 """Opset from which Min and Max take int64; constant trip counts need neither."""
 
+LIFTABLE = frozenset({"Add", "Mul", "Neg", "SequenceInsert", "Sub", "Sum"})
+"""What ends a step of a loop that is worth rolling up: one that can be lifted then. Others would only get slower."""
+
 CANDIDATES = 512
 """Bound on the tuples of states that are tried as the first of several steps in one body."""
 
@@ -41,7 +44,7 @@ class Reroll:
 
     Several steps: the body of a plain loop computes f(f(...f(carries))), k times the same f on all carries that
     change (value numbering: same operators, attributes and constants in the same order). Then k*M iterations of f
-    are the same operations in the same order.
+    are the same operations in the same order. Only steps that can be lifted are rolled up (`LIFTABLE`).
 
     Two loops: both are plain, the first one's final values are the second one's initial values and are read by
     nothing else, their bodies compute the same from their carries, and their cond inputs are the same. Then the
@@ -107,6 +110,8 @@ def _first_states(
     """Tuples of body values that may be the carries after the first of several steps, early ones first."""
     last = [source(carry.updated).producer() for carry in changing]
     if not changing or any(node is None or node.graph is not view.body for node in last):
+        return iter(())
+    if any(node is not None and node.op_type not in LIFTABLE for node in last):
         return iter(())
     candidates = [
         [

@@ -87,8 +87,9 @@ def outer_type(value: ir.Value | None) -> TensorType:
 class Types:
     """Types of values by identity: known ones of a body first, then what the IR says."""
 
-    def __init__(self, known: Mapping[int, TensorType] | None = None) -> None:
+    def __init__(self, known: Mapping[int, TensorType] | None = None, alive: tuple[object, ...] = ()) -> None:
         self._known = dict(known or {})
+        self._alive = alive  # identities hold only while what they name lives, in the graph or not
 
     def __getitem__(self, value: ir.Value | None) -> TensorType:
         """The type of a value; `UNKNOWN` where nothing is known (or it is no tensor)."""
@@ -99,17 +100,18 @@ class Types:
 
     def with_body(self, view: View, assumed: Mapping[int, TensorType] | None = None) -> Types:
         """These facts and those of a loop's body, given what is `assumed` of some of its values (by identity)."""
-        return Types({**self._known, **_body_types(view, self, assumed or {})})
+        alive = (*self._alive, *view.body.inputs, *(output for node in view.body for output in node.outputs))
+        return Types({**self._known, **_body_types(view, self, assumed or {})}, alive)
 
     def one_iteration(self, view: View, assumed: Mapping[int, TensorType]) -> Types:
         """The types in one iteration that starts as these facts say, given what is `assumed` of some values."""
         facts = {id(value): self[value] for value in view.body.inputs}
         _infer_graph(view.body, facts, self, view.opset, assumed)
-        return Types({**self._known, **facts})
+        return Types({**self._known, **facts}, self._alive)
 
     def with_value(self, value: ir.Value, fact: TensorType) -> Types:
         """These facts and one more."""
-        return Types({**self._known, id(value): fact})
+        return Types({**self._known, id(value): fact}, (*self._alive, value))
 
 
 def _body_types(view: View, outer: Types, assumed: Mapping[int, TensorType]) -> dict[int, TensorType]:

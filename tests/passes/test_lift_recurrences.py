@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from helpers import run_ort
 from lifting import assert_equal, count, lift, loops_left, nodes, parse
 
 LOOP = """
@@ -325,3 +326,20 @@ def test_what_reads_the_rest_of_a_loop_stays_with_it():
     assert nodes(lifted) == ["AddStep"]
     values = {k: np.linspace(-1, 1, 4, dtype="f") for k in ("x", "y", "z", "s")}
     assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (-1, 0, 1, 2, 17)))
+
+
+def test_a_cond_of_one_element_is_handed_over_as_a_scalar():
+    text = """
+    agraph (int64[1] n, bool[1] c, float[4] x, float[4] s) => (float[4] v, float[K,4] q) {
+      v, q = Loop (n, c, x) <body = b (int64 i, bool[1] ci, float[4] p) => (bool[1] co, float[4] u, float[4] o) {
+        co = Identity(ci) u = Add(p, s) o = Identity(u)
+      }>
+    }"""
+    lifted, (finding,) = lift(text)
+    assert finding.lifted
+    values = {k: np.linspace(-1, 1, 4, dtype="f") for k in ("x", "s")}
+    for n, c in ((0, True), (3, True), (3, False)):
+        feed = {**values, "n": np.array([n]), "c": np.array([c])}
+        assert_equal(text, lifted, feed)
+        for want, got in zip(run_ort(parse(text), feed), run_ort(lifted, feed), strict=True):
+            assert want.tobytes() == got.tobytes()

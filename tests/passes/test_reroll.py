@@ -61,11 +61,15 @@ def check(before, left):
             "k = Constant<value_float=0.1>()\n p = Mul(v, k)\n l = Constant<value_float=0.1>()\n v2 = Mul(p, l)",
             ["Identity", "Constant", "Mul"],
         ),
-        ("p = Cos(v)\n q = Cos(p)\n r = Cos(q)\n v2 = Cos(r)", ["Identity", "Cos"]),
+        ("p = Neg(v)\n q = Neg(p)\n r = Neg(q)\n v2 = Neg(r)", ["Identity", "Neg"]),
     ],
 )
 def test_equal_steps_become_iterations(body, left, count):
     check(loop(body, count=count), left)
+
+
+def test_steps_that_can_not_be_lifted_stay_unrolled():
+    apply(model(loop("p = Cos(v)\n q = Cos(p)\n v2 = Cos(q)")), Reroll(), expect=False)
 
 
 def test_several_carries_roll_up_together():
