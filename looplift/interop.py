@@ -109,6 +109,16 @@ def _root_cause(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+def schema_fault(source: Source) -> str:
+    """What ``onnx.checker`` finds wrong with the model, in one line; empty if nothing."""
+    proto = ir.to_proto(source.given) if source.proto is None else source.proto
+    try:
+        onnx.checker.check_model(os.fspath(source.given) if source.folder else proto)
+    except onnx.checker.ValidationError as error:
+        return " ".join(str(error).split())[:300]
+    return ""
+
+
 def from_ir(result: ir.Model, source: Source) -> ModelLike:
     """The result as the kind that was given; a path gives a ``ModelProto``.
 
@@ -125,8 +135,15 @@ def from_ir(result: ir.Model, source: Source) -> ModelLike:
 
 
 def to_proto(result: ir.Model, source: Source) -> onnx.ModelProto:
-    """The result as a proto, with what the IR could not hold put back."""
-    proto = ir.to_proto(result)
+    """The result as a proto, with what the IR could not hold put back.
+
+    Raises:
+        LoopliftError: the model holds something that can't be written, as some models that are not valid do.
+    """
+    try:
+        proto = ir.to_proto(result)
+    except (ir.serde.SerdeError, ValueError, TypeError) as error:
+        raise LoopliftError(f"the model can't be written: {_root_cause(error)}") from error
     if source.proto is not None:
         _restore_maps(proto, source.proto)
     return proto

@@ -122,6 +122,10 @@ def _check_nodes(scope: _Scope, outer: tuple[_Scope, ...], nodes: Sequence[onnx.
     unsorted = False
     so_far = set(scope.given)
     for index, node in enumerate(nodes):
+        if not all(isinstance(text, str) for text in (node.op_type, node.domain, node.name, *node.input, *node.output)):
+            raise LoopliftError(
+                f"node {index} of graph {scope.path} has a name that is not UTF-8; copy the model again"
+            )
         for name in filter(None, node.input):
             if name in so_far:
                 continue

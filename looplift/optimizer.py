@@ -51,8 +51,15 @@ def lift(source: interop.Source, *, target: str, exact: bool) -> tuple[ir.Model 
         return None, Report((), source.name)
     try:
         result, findings = run_pipeline(interop.to_ir(source), exact=exact, target=target)
+    except LoopliftError:
+        raise
     except FileNotFoundError as error:
         raise LoopliftError(f"external data is missing: {error.filename}; pass the model by its path") from error
+    except Exception as error:
+        # Passes take for granted what the schemas of ops say. If that holds, the fault is ours: keep the traceback.
+        if fault := interop.schema_fault(source):
+            raise LoopliftError(f"the model is not valid ONNX: {fault}") from error
+        raise
     return result, Report(findings, source.name)
 
 

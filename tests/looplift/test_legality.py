@@ -36,6 +36,12 @@ def test_refuses_names_that_do_not_resolve(model: onnx.ModelProto, words: str) -
     assert words in str(caught.value)
 
 
+def test_refuses_names_that_are_not_text() -> None:
+    content = loop("w = Add(v, s)").SerializeToString().replace(b"Add", b"A\xffd")
+    with pytest.raises(LoopliftError, match="not UTF-8"):
+        interop.to_ir(interop.read(onnx.ModelProto.FromString(content)))
+
+
 def test_refuses_two_inputs_of_one_name() -> None:
     model = loop("w = Add(v, s)")
     model.graph.input[2].name = "x"

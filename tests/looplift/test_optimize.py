@@ -113,6 +113,23 @@ def test_loops_that_no_engine_takes_are_left(name: str) -> None:
         looplift.Session(path)
 
 
+def test_a_node_that_breaks_its_schema_is_the_fault_of_the_model_and_a_broken_pass_ours(monkeypatch) -> None:
+    from looplift import optimizer
+
+    def broken(*_args, **_options):
+        raise KeyError("to")
+
+    monkeypatch.setattr(optimizer, "run_pipeline", broken)
+    with pytest.raises(KeyError):
+        looplift.optimize(ADD)
+    model = onnx.ModelProto()
+    model.CopyFrom(ADD)
+    model.graph.node[0].attribute[0].g.node[0].op_type = "Cast"
+    with pytest.raises(looplift.LoopliftError, match=r"^the model is not valid ONNX: [^\n]*to[^\n]*$"):
+        looplift.optimize(model)
+    assert "not valid ONNX" in looplift.explain(model).problem
+
+
 def test_names_hidden_by_a_body_are_no_obstacle() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21]>
