@@ -69,7 +69,7 @@ def test_equal_steps_become_iterations(body, left, count):
 
 
 def test_steps_that_can_not_be_lifted_stay_unrolled():
-    apply(model(loop("p = Cos(v)\n q = Cos(p)\n v2 = Cos(q)")), Reroll(), expect=False)
+    apply(loop("p = Cos(v)\n q = Cos(p)\n v2 = Cos(q)"), Reroll(), expect=False)
 
 
 def test_several_carries_roll_up_together():
