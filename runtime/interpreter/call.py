@@ -32,6 +32,7 @@ class Call:
 
     @property
     def site(self) -> Site:
+        """Where the node stands."""
         return Site(self.node.op_type, label(self.node), self.frame.path)
 
     @property
@@ -40,6 +41,7 @@ class Call:
         return [bool(v.name) and (bool(v.uses()) or v.is_graph_output()) for v in self.node.outputs]
 
     def input_types(self) -> list[operators.Input]:
+        """The types of the inputs, False for an absent one."""
         return [False if slot.absent else slot.type for slot in self.inputs]
 
     def line(self, expression: str, kinds: Sequence[str | None], **facts: Any) -> list[Line]:

@@ -23,6 +23,7 @@ Input = str | None | bool
 
 
 def standard_domain(domain: str) -> str:
+    """The domain as onnx keeps it: the standard one is the empty string, also spelled ai.onnx."""
     return "" if domain == "ai.onnx" else domain
 
 

@@ -45,6 +45,7 @@ class Frame:
         return dataclasses.replace(self, path=f"{self.path.rstrip('/')}/{label(node)}:{attribute}")
 
     def opset(self, domain: str) -> int | None:
+        """The version of a domain that the graph imports."""
         return self.opsets.get(operators.standard_domain(domain))
 
 

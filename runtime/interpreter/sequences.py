@@ -14,10 +14,12 @@ from looplift.runtime.interpreter.values import Array, Value, as_value
 
 
 def sequence_empty() -> list[Value]:
+    """SequenceEmpty: a sequence without elements."""
     return []
 
 
 def sequence_construct(*items: Value) -> list[Value]:
+    """SequenceConstruct: a sequence of the inputs."""
     return [as_value(item) for item in items]
 
 
@@ -29,6 +31,11 @@ def _position(sequence: Sequence[Value], position: Array, most: int) -> int:
 
 
 def sequence_insert(sequence: list[Value], item: Value, position: Array | None = None) -> list[Value]:
+    """SequenceInsert: the sequence with one more element, at its end or before a position.
+
+    Raises:
+        LoopliftError: the position is out of range.
+    """
     index = len(sequence) if position is None else _position(sequence, position, len(sequence))
     return [*sequence[:index], as_value(item), *sequence[index:]]
 
@@ -40,19 +47,35 @@ def append(sequence: list[Value], item: Value) -> list[Value]:
 
 
 def sequence_erase(sequence: list[Value], position: Array | None = None) -> list[Value]:
+    """SequenceErase: the sequence without its last element or that at a position.
+
+    Raises:
+        LoopliftError: the position is out of range.
+    """
     index = _position(sequence, np.array(-1) if position is None else position, len(sequence) - 1)
     return sequence[:index] + sequence[index + 1 :]
 
 
 def sequence_at(sequence: list[Value], position: Array) -> Value:
+    """SequenceAt: the element at a position, counted from the end if negative.
+
+    Raises:
+        LoopliftError: the position is out of range.
+    """
     return sequence[_position(sequence, position, len(sequence) - 1)]
 
 
 def sequence_length(sequence: list[Value]) -> Array:
+    """SequenceLength: int64, of rank 0."""
     return np.array(len(sequence), dtype=np.int64)
 
 
 def concat_from_sequence(sequence: list[Value], axis: int, new_axis: int) -> Array:
+    """ConcatFromSequence: the elements along an axis that they have, or along a new one.
+
+    Raises:
+        LoopliftError: the sequence is empty.
+    """
     if not sequence:
         raise LoopliftError("the sequence is empty, so that the shape of its concatenation is unknown")
     result: Array = np.stack(sequence, axis) if new_axis else np.concatenate(sequence, axis)
@@ -81,14 +104,21 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, ke
 
 
 def optional(element: Value = None) -> Value:
+    """Optional: an optional of the element, empty without one."""
     return as_value(element)
 
 
 def optional_has_element(element: Value = None) -> Array:
+    """OptionalHasElement: false for an empty optional and an absent input; true for what is no optional."""
     return np.array(element is not None)
 
 
 def optional_get_element(element: Value) -> Value:
+    """OptionalGetElement.
+
+    Raises:
+        LoopliftError: the optional is empty.
+    """
     if element is None:
         raise LoopliftError("the optional has no element")
     return element

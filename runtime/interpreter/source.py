@@ -46,6 +46,7 @@ class Line:
     appends_to: str = ""
 
     def indented(self) -> Line:
+        """The line one level deeper."""
         return dataclasses.replace(self, depth=self.depth + 1)
 
 

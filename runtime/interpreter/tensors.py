@@ -99,7 +99,8 @@ def slice_tensor(x: Array, starts: Array, ends: Array, axes: Array | None = None
     index = [slice(None)] * x.ndim
     for axis, start, end, step in zip(which, first, last, stride, strict=True):
         index[axis] = _clamped(start, end, step, x.shape[axis])
-    return x[tuple(index)]
+    part: Array = x[tuple(index)]
+    return part
 
 
 def _clamped(start: int, end: int, step: int, size: int) -> slice:
@@ -122,18 +123,19 @@ def softmax(x: Array, axis: int, *, flat: bool, log: bool) -> Array:
     if not -max(x.ndim, 1) <= axis < max(x.ndim, 1):
         raise LoopliftError(f"axis {axis} is out of range for rank {x.ndim}")
     if not x.size:
-        return x.copy()
+        return np.array(x)
     rows = x.reshape(math.prod(x.shape[: axis % max(x.ndim, 1)]), -1) if flat else x
     over = -1 if flat else axis
     shifted = rows - np.max(rows, axis=over, keepdims=True)
     sums = np.sum(np.exp(shifted), axis=over, keepdims=True)
     result = shifted - np.log(sums) if log else np.exp(shifted) / sums
-    return np.asarray(result).reshape(x.shape).astype(x.dtype, copy=False)
+    return np.array(result, dtype=x.dtype).reshape(x.shape)
 
 
 def hardmax_flat(x: Array, axis: int) -> Array:
     """Hardmax before opset 13: a one at the first greatest element of all axes from `axis` on together."""
     rows = x.reshape(math.prod(x.shape[: axis % x.ndim]), -1)
-    result = np.zeros_like(rows)
+    result: Array = np.zeros_like(rows)
     result[np.arange(len(rows)), np.argmax(rows, axis=1)] = 1
-    return result.reshape(x.shape)
+    shaped: Array = result.reshape(x.shape)
+    return shaped

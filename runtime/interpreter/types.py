@@ -80,6 +80,7 @@ def dtype_of(text: str | None) -> np.dtype[Any] | None:
 
 
 def is_tensor(text: str) -> bool:
+    """Whether the type is a (dense) tensor."""
     return text.startswith("tensor(")
 
 
