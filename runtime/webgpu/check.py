@@ -131,8 +131,9 @@ def read_tensor(tensor: Mapping[str, Any]) -> Array:
         _SPECIAL_VALUES.get(value, value) if isinstance(value, str) else value for value in tensor["data"]["values"]
     ]
     dtype = numpy_dtype(tensor["dtype"])
-    array = np.array(values, object if dtype.kind in "iu" else np.float64)
-    return array.astype(dtype).reshape(tensor["shape"])
+    array: Array = np.array(values, object if dtype.kind in "iu" else np.float64)
+    shape: tuple[int, ...] = tuple(tensor["shape"])
+    return array.astype(dtype).reshape(shape)
 
 
 def _equal(result: Array, expected: Array, tolerance: float) -> bool:

@@ -155,7 +155,8 @@ class Device:
             staging.map_sync("READ", 0, -(-padded // 8) * 8)
             try:
                 mapped = np.frombuffer(staging.read_mapped(0, padded, copy=False), np.uint8)
-                return mapped[:size].copy()
+                copied: Array = mapped[:size].copy()
+                return copied
             finally:
                 staging.unmap()
                 self._staging.give(staging)
@@ -243,6 +244,7 @@ class DeviceTensor:
         self.shape = tuple(int(dim) for dim in shape)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.buffer: Any = device.allocate(max(self.stored_bytes, 4))
+        self._base: DeviceTensor | None = None
         weakref.finalize(self, device.release, self.buffer)
 
     @classmethod
@@ -278,19 +280,16 @@ class DeviceTensor:
         view.shape = tuple(int(dim) for dim in shape)
         if view.size != self.size:
             raise ValueError(f"cannot view shape {self.shape} as {view.shape}")
-        view._base = self
+        view._base = self  # the memory goes back to the pool with its owner
         return view
-
-    _base: DeviceTensor | None = None
 
     def numpy(self) -> Array:
         """A copy on the host; waits for the kernels that write it."""
         if not self.size:
             return np.empty(self.shape, self.dtype)
         raw = self.device.download(self.buffer, self.stored_bytes)
-        if self.dtype == np.bool_:
-            return (raw.view(np.uint32) != 0).reshape(self.shape)
-        return raw[: self.nbytes].view(self.dtype).reshape(self.shape)
+        flat: Array = raw.view(np.uint32) != 0 if self.dtype == np.bool_ else raw[: self.nbytes].view(self.dtype)
+        return flat.reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.numpy()

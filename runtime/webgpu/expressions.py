@@ -72,7 +72,7 @@ def evaluate(expression: str | int | bool, scope: Mapping[str, Any]) -> Any:
     try:
         value = _compiled(expression)(scope)
         if isinstance(value, jinja2.Undefined):
-            value._fail_with_undefined_error()  # type: ignore[no-untyped-call]
+            value._fail_with_undefined_error()
     except (jinja2.TemplateError, TypeError, KeyError, ZeroDivisionError) as error:
         raise LoopliftError(f"kernel package: expression {expression!r} has no value: {error}") from error
     return value

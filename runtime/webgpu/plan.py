@@ -106,7 +106,7 @@ def make_scope(package: Package, limits: Mapping[str, int], case: Case) -> dict[
     """
     manifest, tensors = package.manifest, dict(case.tensors)
     ports = {**manifest.inputs, **manifest.outputs}
-    tunables = {name for owner in (manifest, *manifest.variants) for name in owner.tunables}
+    tunables = {*manifest.tunables, *(name for variant in manifest.variants for name in variant.tunables)}
     _check_names(package, "tensor", tensors, ports)
     _check_names(package, "attribute", dict(case.attributes), manifest.attributes)
     _check_names(package, "tunable", dict(case.tunables), tunables)

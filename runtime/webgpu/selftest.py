@@ -75,7 +75,9 @@ def _judge(a: Array, b: Array, c: Array, found: list[Array], rounds: int) -> Beh
         separate = product + c
 
     def normal(*values: Array) -> Array:
-        return np.logical_and.reduce([np.isfinite(v) & ((np.abs(v) >= _SMALLEST_NORMAL) | (v == 0)) for v in values])
+        each = [np.isfinite(v) & ((np.abs(v) >= _SMALLEST_NORMAL) | (v == 0)) for v in values]
+        together: Array = np.logical_and.reduce(each)
+        return together
 
     def agree(result: Array, expected: Array, where: Array) -> bool:
         return bool(np.array_equal(result[where], expected.view(np.uint32)[where]))

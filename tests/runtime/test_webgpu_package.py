@@ -154,9 +154,10 @@ class TestRunPackage:
         assert self.run(device)["v_final"].numpy().tolist() == [3, 3, 3]
 
 
-class TestExpressions:
-    scope = {"shapes": {"x": (2, 3)}, "derive": {"n": 7}}
+SCOPE = {"shapes": {"x": (2, 3)}, "derive": {"n": 7}}
 
+
+class TestExpressions:
     @pytest.mark.parametrize(
         ("expression", "value"),
         [
@@ -169,15 +170,15 @@ class TestExpressions:
         ],
     )
     def test_values(self, expression, value):
-        assert evaluate(expression, self.scope) == value
+        assert evaluate(expression, SCOPE) == value
 
     @pytest.mark.parametrize("expression", ["missing", "shapes.y", "shapes.y[0]", "1 +", "derive.n // 0"])
     def test_what_has_no_value_is_an_error(self, expression):
         with pytest.raises(LoopliftError, match="has no value"):
-            evaluate(expression, self.scope)
+            evaluate(expression, SCOPE)
 
     def test_kinds_are_checked(self):
         with pytest.raises(LoopliftError, match="not a whole number"):
-            evaluate_int("derive.n / 2", self.scope)
+            evaluate_int("derive.n / 2", SCOPE)
         with pytest.raises(LoopliftError, match="not a shape"):
-            evaluate_shape("derive.n", self.scope)
+            evaluate_shape("derive.n", SCOPE)
