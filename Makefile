@@ -4,6 +4,8 @@
 # make bench  the benchmarks (writes tables and plots beside them)
 PYTHON ?= python3
 PY := .venv/bin/python
+# Without one, Mesa complains on standard error.
+export XDG_RUNTIME_DIR ?= /tmp
 
 .PHONY: demo test slow lint bench clean
 

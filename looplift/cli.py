@@ -8,6 +8,7 @@ import importlib.resources
 import itertools
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 1: two models differ; 2: it could not be done, with one line on standard error; 130: interrupted.
     """
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without one, Mesa complains on standard error
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:

@@ -143,6 +143,15 @@ g (int64 n, float[2] x, float[2] s) => (float[2] y) {
     assert [node.op_type for node in lifted.graph.node] == ["Neg", "AddStep"]
 
 
+def test_a_lifted_model_comes_out_of_a_second_run_the_same() -> None:
+    lifted = looplift.optimize(ADD)
+    again = looplift.optimize(lifted)
+    assert again.graph.node == lifted.graph.node
+    assert again.functions == lifted.functions
+    assert len(looplift.explain(lifted)) == 0
+    assert looplift.verify(ADD, again, cases=10)
+
+
 def test_unknown_target() -> None:
     with pytest.raises(looplift.LoopliftError, match=r"unknown target 'cuda'; use one of 'kernel'"):
         looplift.optimize(ADD, target="cuda")
