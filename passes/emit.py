@@ -124,9 +124,20 @@ class Emitter:
 
     def move_axis(self, value: ir.Value, rank: int, start: int, end: int) -> ir.Value:
         """One axis moved to another position, the others in order, as numpy's moveaxis."""
+        shape, passed = self.type_of(value).shape, range(min(start, end), max(start, end) + 1)
+        if shape is not None and all(shape[axis] == 1 for axis in passed if axis != start):
+            return self._move_past_ones(value, start, end)
         order = [axis for axis in range(rank) if axis != start]
         order.insert(end, start)
         return self.transpose(value, order)
+
+    def _move_past_ones(self, value: ir.Value, start: int, end: int) -> ir.Value:
+        """An axis moved past axes of extent 1: these are taken out and put back, which copies nothing."""
+        if start == end:
+            return value
+        if start > end:
+            return self.unsqueeze(self.squeeze(value, range(end, start)), range(end + 1, start + 1))
+        return self.unsqueeze(self.squeeze(value, range(start + 1, end + 1)), range(start, end))
 
     def extent(self, value: ir.Value, axis: int) -> ir.Value:
         """One extent of a tensor as an int64 scalar; `axis` counts from the front."""

@@ -20,10 +20,11 @@ from looplift.passes.lowering.pieces import (
     last,
     last_or,
     no_rows,
+    not_negative,
     nothing,
+    one_if_any,
     repeat,
     some,
-    to_scalar,
     to_vector,
 )
 from looplift.passes.lowering.running_sum import SUMMED, running_sum
@@ -86,11 +87,8 @@ def _count(call: Call, emit: Emitter) -> Count:
     static = _static_count(call)
     if static is not None:
         return Count(emit.const(static), static)
-    limit, zero = to_scalar(emit, call.input(0)), emit.const(0)
-    runs = emit.op("Greater", [limit, zero])
-    if call.node.inputs[1] is not None:
-        runs = emit.op("And", [runs, to_scalar(emit, call.input(1))])
-    return Count(emit.op("Where", [runs, limit, zero]), None)
+    condition = None if call.number(1) is True else call.node.inputs[1]
+    return Count(not_negative(emit, call.input(0), condition), None)
 
 
 def _add(call: Call, emit: Emitter, state: ir.Value) -> ir.Value:
@@ -155,8 +153,9 @@ class _Summed:
         if count.static is not None and count.surely_runs:
             rest = emit.const(count.static - 1)
         else:
-            one = emit.op("Cast", [some(emit, count.value)], {"to": ir.AttrInt64("to", ir.DataType.INT64)})
-            rest = emit.op("Sub", [count.value, one])
+            vector = to_vector(emit, count.value)
+            one = one_if_any(emit, vector)
+            rest = emit.op("Sub", [vector, one])
             head = repeat(emit, head, one, first)
         return running_sum(emit, [head, repeat(emit, self._call.input(STEP), rest, first)])
 

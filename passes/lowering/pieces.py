@@ -11,6 +11,9 @@ from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.lowering.call import Form, Results
 from looplift.patterns.types import Types
 
+MAX_OF_INTEGERS = 12
+"""Max and Min take int64 from this opset on."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Count:
@@ -32,8 +35,28 @@ def to_scalar(emit: Emitter, value: ir.Value) -> ir.Value:
     return emit.op("Reshape", [value, emit.const(np.zeros(0, np.int64))])
 
 
+def not_negative(emit: Emitter, limit: ir.Value, condition: ir.Value | None) -> ir.Value:
+    """A trip count of M and cond: an int64 scalar (opset 9 or later)."""
+    limit, zero = to_scalar(emit, limit), emit.const(0)
+    if condition is None and emit.opset >= MAX_OF_INTEGERS:
+        return emit.op("Max", [limit, zero])
+    runs = emit.op("Greater", [limit, zero])
+    if condition is not None:
+        runs = emit.op("And", [runs, to_scalar(emit, condition)])
+    return emit.op("Where", [runs, limit, zero])
+
+
+def one_if_any(emit: Emitter, count: ir.Value) -> ir.Value:
+    """1, or 0 if the count is 0."""
+    if emit.opset >= MAX_OF_INTEGERS:
+        return emit.op("Min", [count, emit.const([1])])
+    return emit.op("Cast", [some(emit, count)], {"to": ir.AttrInt64("to", ir.DataType.INT64)})
+
+
 def to_vector(emit: Emitter, value: ir.Value) -> ir.Value:
     """A tensor of one element with one axis."""
+    if value.shape is not None and len(value.shape) == 1:
+        return value
     return emit.op("Reshape", [value, emit.const([1])])
 
 
