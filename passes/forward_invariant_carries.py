@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
-from looplift.passes.walk import loops
+from looplift.passes.walk import sweep_loops
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
 from looplift.patterns.values import defined_in, is_used, source
@@ -38,19 +38,7 @@ class ForwardInvariantCarries:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Changes the model in place, until nothing more can be forwarded; tells whether anything was."""
-        changed = False
-        while _sweep(model, journal):
-            changed = True
-        return changed
-
-
-def _sweep(model: ir.Model, journal: Journal) -> bool:
-    changed = False
-    for node, place in loops(model):
-        view = view_of(node, place.opset)
-        if not isinstance(view, Refusal) and not view.batched:
-            changed |= _forward(view, journal)
-    return changed
+        return sweep_loops(model, lambda view, _: not view.batched and _forward(view, journal))
 
 
 def _forward(view: View, journal: Journal) -> bool:

@@ -9,14 +9,13 @@ import onnx_ir as ir
 
 from looplift.passes.body_types import types_around
 from looplift.passes.journal import Journal
-from looplift.passes.walk import Place, loops
+from looplift.passes.walk import Place, sweep_loops
 from looplift.patterns.constants import constant, scalar
-from looplift.patterns.proof import Refusal
 from looplift.patterns.references import is_deterministic
 from looplift.patterns.totality import is_total
 from looplift.patterns.types import TensorType, Types
 from looplift.patterns.values import nodes_within, reads, source
-from looplift.patterns.view import LoopView, View, view_of
+from looplift.patterns.view import LoopView, View
 
 ASKS_ONLY = {"CastLike": 1, "Shape": 0, "Size": 0}
 """Ops that ask the input at this position for its type or shape, not for its contents."""
@@ -44,19 +43,7 @@ class HoistInvariants:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Changes the model in place, until nothing more can be moved; tells whether anything was."""
-        changed = False
-        while _sweep(model, journal):
-            changed = True
-        return changed
-
-
-def _sweep(model: ir.Model, journal: Journal) -> bool:
-    changed = False
-    for node, place in loops(model):
-        view = view_of(node, place.opset)
-        if not isinstance(view, Refusal):
-            changed |= _hoist(model, view, place, journal)
-    return changed
+        return sweep_loops(model, lambda view, place: _hoist(model, view, place, journal))
 
 
 def _hoist(model: ir.Model, view: View, place: Place, journal: Journal) -> bool:

@@ -83,8 +83,8 @@ def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
 def _is_read(found: onnx.TypeProto) -> bool:
     """Tensors and sequences of tensors; the IR has no maps."""
     if found.HasField("sequence_type"):
-        return found.sequence_type.elem_type.HasField("tensor_type")
-    return found.HasField("tensor_type")
+        found = found.sequence_type.elem_type
+    return bool(found.HasField("tensor_type"))
 
 
 def _nameless(dim: int | ir.SymbolicDim) -> bool:

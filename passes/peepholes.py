@@ -99,7 +99,7 @@ class FirstStates(RewriteRuleClassBase):
 
 def peephole_rules() -> list[RewriteRule]:
     """The rules of this file, for use with onnxscript's rewriter."""
-    return [LastState.rule(), FirstStates.rule()]
+    return [rule.rule() for rule in (LastState, FirstStates)]  # type: ignore[no-untyped-call]
 
 
 class Peepholes:

@@ -20,7 +20,8 @@ def violation(original: ir.Model, result: ir.Model) -> str | None:
     """
     if not _same_signature(original, result):
         return "the model's inputs or outputs changed"
-    for graph in (result.graph, *result.functions.values()):
+    graphs: list[GraphLike] = [result.graph, *result.functions.values()]
+    for graph in graphs:
         for message in _out_of_scope(graph, frozenset()):
             return message
     defined = {function.name for function in result.functions.values() if function.domain == DOMAIN}

@@ -17,16 +17,17 @@ from looplift.passes.stacking import (
     detach,
     exchange,
     fill,
+    first_found,
     join_rows,
     may_run_zero_times,
     only_returned,
     with_rows_of,
     without_axis,
 )
-from looplift.passes.walk import Place, loops
+from looplift.passes.walk import Place, rewrite_loops
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import TensorType, Types, infer_node
-from looplift.patterns.values import is_used, source
+from looplift.patterns.values import source
 from looplift.patterns.view import Carry, LoopView, is_loop, loop_view
 
 OLDEST = 10
@@ -50,14 +51,7 @@ class StackConcats:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such tensor of the model in place; whether there was one."""
-        changed = False
-        for node, place in loops(model):
-            while is_loop(node) and place.opset >= OLDEST:
-                new = _stack_one(node, place, types_around(model, node), journal)
-                if new is None:
-                    break
-                node, changed = new, True
-        return changed
+        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,19 +107,12 @@ def _joined_type(pieces: tuple[ir.Value, ...], concat: ir.Node, types: Types, op
 
 
 def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-    view = loop_view(node, place.opset)
-    if isinstance(view, Refusal):
+    view = loop_view(node, place.opset) if is_loop(node) and place.opset >= OLDEST else None
+    if view is None or isinstance(view, Refusal):
         return None
     inner = types.with_body(view)
-    for carry in view.carries:
-        if carry.final is None or not is_used(carry.final):
-            continue
-        growth = growth_of(view, carry, inner)
-        if isinstance(growth, Growth):
-            return _rewrite(view, growth, inner, journal)
-        if growth is not None:
-            journal.refuse(node, growth)
-    return None
+    growth = first_found(view, lambda carry: growth_of(view, carry, inner), journal)
+    return None if growth is None else _rewrite(view, growth, inner, journal)
 
 
 def _rewrite(view: LoopView, growth: Growth, types: Types, journal: Journal) -> ir.Node:

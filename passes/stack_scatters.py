@@ -16,18 +16,19 @@ from looplift.passes.stacking import (
     detach,
     exchange,
     fill,
+    first_found,
     is_fixed,
     may_run_zero_times,
     only_returned,
     with_rows_of,
     without_axis,
 )
-from looplift.passes.walk import Place, loops
+from looplift.passes.walk import Place, rewrite_loops
 from looplift.patterns.index import Index, index_of
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import Counted, trip_of
 from looplift.patterns.types import Types
-from looplift.patterns.values import is_used, source, subgraphs
+from looplift.patterns.values import source, subgraphs
 from looplift.patterns.view import Carry, View, view_of
 
 OLDEST = 11
@@ -54,15 +55,7 @@ class StackScatters:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such tensor of the model in place; whether there was one."""
-        changed = False
-        for node, place in loops(model):
-            # Scan-8, whose tensors have a batch axis, is older than ScatterND.
-            while place.opset >= OLDEST:
-                new = _stack_one(node, place, types_around(model, node), journal)
-                if new is None:
-                    break
-                node, changed = new, True
-        return changed
+        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,18 +109,12 @@ def _reads_shape_only(node: ir.Node, position: int) -> bool:
 
 def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
     view = view_of(node, place.opset)
-    if isinstance(view, Refusal):
+    # Scan-8, whose tensors have a batch axis, is older than ScatterND.
+    if isinstance(view, Refusal) or place.opset < OLDEST:
         return None
     inner = types.with_body(view)
-    for carry in view.carries:
-        if carry.final is None or not is_used(carry.final):
-            continue
-        writes = row_writes_of(view, carry, inner)
-        if isinstance(writes, RowWrites):
-            return _rewrite(view, writes, inner, journal)
-        if writes is not None:
-            journal.refuse(node, writes)
-    return None
+    writes = first_found(view, lambda carry: row_writes_of(view, carry, inner), journal)
+    return None if writes is None else _rewrite(view, writes, inner, journal)
 
 
 def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> ir.Node:

@@ -16,6 +16,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.stacking import (
     can_join,
     exchange,
+    first_found,
     insert_after,
     is_fixed,
     is_positive,
@@ -25,7 +26,7 @@ from looplift.passes.stacking import (
     with_rows_of,
 )
 from looplift.passes.surgery import replace_value
-from looplift.passes.walk import Place, loops
+from looplift.passes.walk import Place, rewrite_loops
 from looplift.patterns.appends import Appends, appends_of, is_sequence
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
@@ -55,14 +56,7 @@ class StackSequences:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such sequence of the model in place; whether there was one."""
-        changed = False
-        for node, place in loops(model):
-            while is_loop(node):
-                new = _stack_one(node, place, types_around(model, node), journal)
-                if new is None:
-                    break
-                node, changed = new, True
-        return changed
+        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,18 +78,12 @@ class _Plan:
 
 def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
     """Rewrites the first sequence carry that can be; gives the rebuilt loop."""
-    view = loop_view(node, place.opset)
-    if isinstance(view, Refusal):
+    view = loop_view(node, place.opset) if is_loop(node) else None
+    if view is None or isinstance(view, Refusal):
         return None
     inner = types.with_body(view)
-    for carry in view.carries:
-        if carry.final is None or not is_used(carry.final) or not is_sequence(carry.initial):
-            continue
-        plan = _plan(view, carry, inner)
-        if isinstance(plan, _Plan):
-            return _rewrite(view, plan, inner, journal)
-        journal.refuse(node, plan)
-    return None
+    plan = first_found(view, lambda carry: _plan(view, carry, inner) if is_sequence(carry.initial) else None, journal)
+    return None if plan is None else _rewrite(view, plan, inner, journal)
 
 
 def _plan(view: LoopView, carry: Carry, types: Types) -> _Plan | Refusal:

@@ -7,20 +7,24 @@ every extent of the element that it does not know statically 0 too; `with_rows_o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
+from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import surely_runs, trip_of
 from looplift.patterns.types import TensorType, Types
-from looplift.patterns.values import defined_in, source
+from looplift.patterns.values import defined_in, is_used, source
 from looplift.patterns.view import Carry, LoopView, ScanOutput, View
 
 INT64_MAX = (1 << 63) - 1
+
+Found = TypeVar("Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +34,22 @@ class Stack:
     view: View
     value: ir.Value
     row: TensorType
+
+
+def first_found(view: View, find: Callable[[Carry], Found | Refusal | None], journal: Journal) -> Found | None:
+    """What `find` makes of the first carry that it finds something in and whose final value is read.
+
+    Refusals go into the journal; None says that a carry is none of its business.
+    """
+    for carry in view.carries:
+        if carry.final is None or not is_used(carry.final):
+            continue
+        found = find(carry)
+        if isinstance(found, Refusal):
+            journal.refuse(view.node, found)
+        elif found is not None:
+            return found
+    return None
 
 
 def is_fixed(fact: TensorType) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from looplift.patterns.proof import Refusal
 from looplift.patterns.values import subgraphs
-from looplift.patterns.view import is_loop, is_scan
+from looplift.patterns.view import View, is_loop, is_scan, view_of
 from looplift.runtime.ops import DOMAIN
 
 GraphLike = ir.Graph | ir.Function
@@ -63,4 +64,45 @@ def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     return [(node, place) for place in places(model) for node in place.graph if is_loop(node) or is_scan(node)]
 
 
-__all__ = ["GraphLike", "Place", "loops", "node_name", "places", "subgraphs"]
+def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node | None]) -> bool:
+    """Calls `rewrite` on every Loop and Scan, and again on the node it returns, until that is None.
+
+    Returns:
+        Whether anything was rewritten.
+    """
+    changed = False
+    for node, place in loops(model):
+        while (new := rewrite(node, place)) is not None:
+            node, changed = new, True
+    return changed
+
+
+def sweep_loops(model: ir.Model, visit: Callable[[View, Place], bool]) -> bool:
+    """Calls `visit` on the view of every well-formed Loop and Scan, over and over until it changes none.
+
+    Returns:
+        Whether anything was changed.
+    """
+    changed = False
+    while any([visit(view, place) for view, place in _views(model)]):  # each sweep visits all
+        changed = True
+    return changed
+
+
+def _views(model: ir.Model) -> Iterator[tuple[View, Place]]:
+    for node, place in loops(model):
+        view = view_of(node, place.opset)
+        if not isinstance(view, Refusal):
+            yield view, place
+
+
+__all__ = [
+    "GraphLike",
+    "Place",
+    "loops",
+    "node_name",
+    "places",
+    "rewrite_loops",
+    "subgraphs",
+    "sweep_loops",
+]
