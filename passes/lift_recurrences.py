@@ -73,6 +73,7 @@ class LiftRecurrences:
             assert isinstance(trip, Refusal)
             journal.refuse(node, trip)
             return False
+        journal.describe(node, trip_count=trip.fact.fact)
         attempt = Attempt(view, trip, exact=self.exact, refuse=self.refuse)
         ports = used_ports(view)
         stays = attempt.make(ports)
@@ -134,6 +135,10 @@ class Attempt:
         """Writes the nodes for these outputs; returns why some can't be, by the identity of their ports."""
         refusals = {}
         for port in ports:
+            unknown = self._unknown_state(port)
+            if unknown is not None:
+                refusals[id(port)] = unknown
+                continue
             try:
                 if isinstance(port, Carry):
                     old, new = port.final, self.parts.final(port, self.over)
@@ -145,6 +150,14 @@ class Attempt:
             assert old is not None, "only outputs that are used are asked for"
             self.replacements.append((old, new))
         return refusals
+
+    def _unknown_state(self, port: Port) -> Refusal | None:
+        """Why a state that this output depends on has no known form: the reason that tells most."""
+        for index in sorted(_needed(self.view, self.dependence, [port])):
+            evolution = self.evolutions[index]
+            if isinstance(evolution, Unknown):
+                return evolution.refusal
+        return None
 
     def _scan_output(self, output: ScanOutput) -> ir.Value:
         stack = self.over.stack(output.element)
