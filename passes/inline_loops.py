@@ -3,8 +3,8 @@
 A function's own inputs have no types, and what a loop computes in standard operators depends on them: a float16 may
 not be summed by CumSum, a state that may grow needs a test.
 
-Legality: (1) the function is not one of our definitions; (2) it and everything it calls use the opsets of the model;
-(3) it takes no graph as an attribute. Preserves bits: the same nodes run.
+Legality: (1) the function is not one of our definitions; (2) it, everything it calls and
+every function that calls it use the opsets of the model; (3) it takes no graph as an attribute. Preserves bits: the same nodes run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class InlineLoops:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Inlines every function that holds a loop, itself or in what it calls; returns whether there was any."""
-        chosen = {key for key, function in model.functions.items() if self._fits(function, model)}
+        others = [function for function in model.functions.values() if not _same_opsets(function, model)]
+        kept = {node.op_identifier() for function in others for node in nodes_within(function)}
+        chosen = {key for key, function in model.functions.items() if self._fits(function, model)} - kept
         if not chosen:
             return False
         InlinePass(lambda function: function.identifier() in chosen)(model)
@@ -59,9 +61,13 @@ def _holds_loop(function: ir.Function) -> bool:
 
 
 def _inlinable(function: ir.Function, model: ir.Model) -> bool:
-    versions = {domain: version for domain, version in function.opset_imports.items() if domain != DOMAIN}
     return (
         function.domain != DOMAIN
-        and all(model.opset_imports.get(domain, version) == version for domain, version in versions.items())
+        and _same_opsets(function, model)
         and all(attribute.type not in GRAPHS for attribute in function.attributes.values())
     )
+
+
+def _same_opsets(function: ir.Function, model: ir.Model) -> bool:
+    versions = {domain: version for domain, version in function.opset_imports.items() if domain != DOMAIN}
+    return all(model.opset_imports.get(domain, version) == version for domain, version in versions.items())

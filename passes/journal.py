@@ -7,6 +7,7 @@ node. The pipeline sets the marks first and takes them off at the end.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
@@ -57,6 +58,19 @@ class Journal:
         entry = self.entry(node)
         if entry is not None and action not in entry.actions:
             entry.actions.append(action)
+
+    def came_from(self, path: str, nodes: Iterable[ir.Node], action: str) -> None:
+        """Notes what became of a recurrence lifted from the loop at ``graph path/name``.
+
+        A loop among the nodes that stand for it now is what is left of that loop.
+        """
+        for mark, entry in self._entries.items():
+            if f"{entry.path.rstrip('/')}/{entry.node}" == path:
+                if action not in entry.actions:
+                    entry.actions.append(action)
+                for node in nodes:
+                    node.metadata_props[ORIGIN] = mark
+                    entry.refusal = f"{action}, the smallest that there is"
 
     def found(self, node: ir.Node, recurrence: str) -> None:
         """Notes a recurrence that was lifted out of this loop, such as ``v: add-step by 'step'``."""

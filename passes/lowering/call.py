@@ -16,7 +16,7 @@ from looplift.patterns.types import TensorType, Types
 from looplift.patterns.values import is_used
 
 FACTS = "looplift.facts"
-"""Key in a node's ``meta`` of what the lift knew of its inputs: more than can be written into a model."""
+"""Key in a node's ``meta`` of what the lift knew of its inputs, as pairs: more than can be written into a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +53,8 @@ class Call:
     @classmethod
     def of(cls, node: ir.Node, opset: int) -> Call:
         """A node that stands in a graph: only the outputs that are read are wanted."""
-        facts = node.meta.get(FACTS)
-        if facts is None:
-            facts = tuple(Types()[value] for value in node.inputs)
+        known = Types({id(value): fact for value, fact in node.meta.get(FACTS, ())})
+        facts = tuple(known[value] for value in node.inputs)
         final, rows = [k < len(node.outputs) and is_used(node.outputs[k]) for k in range(2)]
         return cls(node, opset, facts, final, rows)
 

@@ -1,4 +1,4 @@
-"""When which form is faster, by measurement: ``benchmarks/lowering_costs.py`` prints the table below.
+"""When which form is faster, by measurement (``benchmarks/lowering_costs.py``).
 
 Microseconds in ONNX Runtime 1.32, CPU, 2 cores; N iterations on a state of D floats.
 

@@ -8,7 +8,7 @@ see `lowering_refusal`) is replaced by its definition. Preserves bits on ONNX Ru
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -16,13 +16,16 @@ from onnx_ir.passes.common import InlinePass
 from looplift.passes.definitions import add_definitions
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
+from looplift.passes.lift_recurrences import LIFTED_FROM
 from looplift.passes.lowering import add_step, linear_recurrence, prefix_sum
 from looplift.passes.lowering.call import FACTS, Call, Choice
 from looplift.passes.names import fix_names
 from looplift.passes.surgery import drop_unused_nodes, replace_value
-from looplift.passes.walk import Place, places
+from looplift.passes.walk import Place, loops, places
 from looplift.patterns.proof import Refusal
-from looplift.patterns.types import UNKNOWN, Types
+from looplift.patterns.types import Types
+from looplift.patterns.values import nodes_within, subgraphs
+from looplift.patterns.view import is_scan
 from looplift.runtime.ops import DOMAIN
 
 CHOOSE: Mapping[str, Callable[[Call], Choice]] = {
@@ -39,8 +42,10 @@ def lowering_refusal(node: ir.Node, emit: Emitter) -> Refusal | None:
     """
     if node.domain != DOMAIN:
         return None
-    node.meta[FACTS] = tuple(UNKNOWN if value is None else emit.type_of(value) for value in node.inputs)
-    choice = _choose(Call(node, emit.opset, node.meta[FACTS]))
+    facts = [(value, emit.type_of(value)) for value in node.inputs if value is not None]
+    node.meta[FACTS] = facts
+    known = Types({id(value): fact for value, fact in facts})
+    choice = _choose(Call(node, emit.opset, tuple(known[value] for value in node.inputs)))
     return choice if isinstance(choice, Refusal) else None
 
 
@@ -62,10 +67,17 @@ class LowerToStandard:
                 found = True
                 left |= not _lower(node, place, journal)
         if left:
-            add_definitions(model)
-            InlinePass(lambda function: function.domain == DOMAIN)(model)
-            fix_names(model)
+            _inline_definitions(model)
         return found
+
+
+def _inline_definitions(model: ir.Model) -> None:
+    add_definitions(model)
+    InlinePass(lambda function: function.domain == DOMAIN)(model)
+    for node, _ in loops(model):
+        for output in node.outputs:
+            output.name = output.name or None  # ONNX Runtime crashes on a loop that leaves an output out
+    fix_names(model)
 
 
 def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
@@ -77,9 +89,20 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))
     results = form(emit)
     emit.insert_before(node)
+    _note(journal, node, emit.nodes)
     for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
         if new is not None:
             new.type, new.shape = new.type or old.type, new.shape or old.shape
             replace_value(old, new)
     place.graph.remove(node, safe=True)
     return True
+
+
+def _note(journal: Journal, node: ir.Node, written: Sequence[ir.Node]) -> None:
+    """Says in the report what the recurrence has become."""
+    every = [*written, *(inner for outer in written for graph in subgraphs(outer) for inner in nodes_within(graph))]
+    scans = [each for each in every if is_scan(each)]
+    sums = any(each.op_type == "CumSum" for each in every)
+    ways = [way for way, taken in (("CumSum", sums), ("a Scan", scans)) if taken]
+    action = f"{node.op_type} became {' or '.join(ways) or 'arithmetic'} in standard ops"
+    journal.came_from(node.metadata_props.get(LIFTED_FROM, ""), scans, action)
