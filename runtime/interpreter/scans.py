@@ -91,7 +91,7 @@ class ScanPlan:
         """
         views = []
         for x, axis, backward in zip(inputs, self.axes.input_axes, self.axes.input_directions, strict=True):
-            view = np.moveaxis(x, _axis(axis, x.ndim, "scan input"), 0)
+            view = _move_axis(x, _axis(axis, x.ndim, "scan input"), 0)
             views.append(view[::-1] if backward else view)
         lengths = {len(view) for view in views}
         if len(lengths) != 1:
@@ -118,8 +118,13 @@ class ScanPlan:
                 done.append(None)
                 continue
             ordered = rows[::-1] if backward else rows
-            done.append(np.moveaxis(ordered, 0, _axis(axis, rows.ndim, "scan output")))
+            done.append(_move_axis(ordered, 0, _axis(axis, rows.ndim, "scan output")))
         return tuple(done)
+
+
+def _move_axis(x: Array, start: int, end: int) -> Array:
+    """The array itself where its axes stay: a view would be copied when it leaves the session."""
+    return x if start == end else np.moveaxis(x, start, end)
 
 
 def _rows(x: Array) -> Iterable[Array]:

@@ -129,7 +129,8 @@ def softmax(x: Array, axis: int, *, flat: bool, log: bool) -> Array:
     shifted = rows - np.max(rows, axis=over, keepdims=True)
     sums = np.sum(np.exp(shifted), axis=over, keepdims=True)
     result = shifted - np.log(sums) if log else np.exp(shifted) / sums
-    return np.array(result, dtype=x.dtype).reshape(x.shape)
+    shaped: Array = np.array(result, dtype=x.dtype).reshape(x.shape)
+    return shaped
 
 
 def hardmax_flat(x: Array, axis: int) -> Array:

@@ -150,3 +150,9 @@ def test_an_initializer_that_is_an_input_is_a_default():
     session = Session(proto, "numpy")
     assert_same(session.run(None, {"x": f32(1)}), [f32(11)])
     assert_same(session.run(None, {"x": f32(1), "s": f32(2)}), [f32(3)])
+
+
+def test_broadcasting_before_opset_7_is_aligned_by_an_attribute():
+    text = "g (float[2, 3] x, float[2] s) => (float[2, 3] y) { y = Add <axis = 0, broadcast = 1> (x, s) }"
+    x = np.zeros((2, 3), np.float32)
+    assert_same(run(text, 6, x=x, s=f32([1, 2])), [f32([[1, 1, 1], [2, 2, 2]])])

@@ -1,5 +1,6 @@
 """Session: the model kinds it takes, its inputs and outputs, and what it checks."""
 
+import os
 import threading
 
 import numpy as np
@@ -158,3 +159,37 @@ def test_a_kernel_is_not_asked_for_outputs_that_nothing_reads():
 
 def test_auto_takes_numpy_where_nothing_needs_a_device():
     assert Session(model(TEXT)).device == "numpy (no node has a WebGPU kernel)"
+
+
+CHAIN = """<ir_version: 10, opset_import: ["": 17, "ai.looplift": 1]>
+g (int64 M, float[N] v, float[N] s, bool b) => (float[N] y, float[R, N] z, float[N] u, float[N] q, seq(float[N]) both) {
+    t, z = ai.looplift.AddStep(M, "", v, s)
+    y, w = ai.looplift.AddStep(M, "", t, s)
+    on = Constant <value = bool {1}> ()
+    same = Identity(y)
+    u = Loop <body = l (int64 i, bool c, float[N] p) => (bool c, float[N] r) {
+        e, f = ai.looplift.AddStep(M, "", p, y)
+        r = Add(e, t)
+    }> (M, on, same)
+    q = If(b) <then_branch = th () => (float[N] o) { o, o2 = ai.looplift.AddStep(M, "", y, s) },
+               else_branch = el () => (float[N] o3) { o3 = Identity(t) }>
+    both = SequenceConstruct(y, t)
+}"""
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("trips", [0, 3])
+@pytest.mark.parametrize("branch", [False, True])
+def test_webgpu_gives_what_numpy_gives(trips, branch):
+    proto = onnx.parser.parse_model(CHAIN)
+    try:
+        session = Session(proto, "webgpu")
+    except LoopliftError as error:
+        if os.environ.get("LOOPLIFT_REQUIRE_WEBGPU") == "1":
+            raise
+        pytest.skip(str(error))
+    assert session.device.startswith("webgpu: ")
+    feeds = {"M": i64(trips), "v": f32([1, 2]), "s": f32([0.5, 1]), "b": np.array(branch)}
+    assert_same(session.run(None, feeds), Session(proto, "numpy").run(None, feeds))
+    assert "kernel" in session.source
+    assert_same(session.run(["y"], feeds), Session(proto, "numpy").run(["y"], feeds))
