@@ -46,7 +46,7 @@ def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
     if node is None or node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "Constant":
-        return _small(ir.convenience.get_const_tensor(value))
+        return _small(constant_tensor(value))
     if node.op_type == "Shape":
         return _static_shape(node, opset)
     if node.op_type == "CastLike":
@@ -62,6 +62,14 @@ def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
         # onnx.reference rounds integer quotients down where the standard truncates; positive ones agree.
         return None
     return _evaluate(node, arrays, opset)
+
+
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node's output or of an initializer, of any size; None for every other value."""
+    node = value.producer()
+    if node is not None and (node.op_type != "Constant" or len(node.attributes) != 1):
+        return None
+    return ir.convenience.get_const_tensor(value)
 
 
 def _small(tensor: ir.TensorProtocol | None) -> Array | None:

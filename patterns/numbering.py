@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
+from looplift.patterns.constants import constant_tensor
 from looplift.patterns.dependence import NONDETERMINISTIC
 from looplift.patterns.values import source, subgraphs
 
@@ -73,7 +74,7 @@ def _constant(value: ir.Value) -> Hashable | None:
     """Type, shape and bytes of a small constant."""
     if value.is_graph_input():
         return None
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = constant_tensor(value)
     if tensor is None or tensor.size > LIMIT or tensor.dtype == ir.DataType.STRING:
         return None
     return ("constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes())

@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from looplift.patterns.constants import constant
+from looplift.patterns.constants import constant, constant_tensor
 from looplift.patterns.extents import entries, expanded, reshaped
 from looplift.patterns.values import subgraphs
 from looplift.patterns.view import LoopView, View
@@ -70,7 +70,7 @@ def outer_type(value: ir.Value | None) -> TensorType:
     """
     if value is None:
         return UNKNOWN
-    tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+    tensor = None if value.is_graph_input() else constant_tensor(value)
     if tensor is not None:
         return TensorType(tensor.dtype, tensor_shape(tensor))
     if value.type is not None and not isinstance(value.type, ir.TensorType):
@@ -196,7 +196,7 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
     if any(attribute.is_ref() for attribute in node.attributes.values()):
         return nothing
     if node.op_type == "Constant":
-        tensor = ir.convenience.get_const_tensor(node.outputs[0])
+        tensor = constant_tensor(node.outputs[0])
         return nothing if tensor is None else (TensorType(tensor.dtype, tensor_shape(tensor)),)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")

@@ -262,3 +262,12 @@ def test_results_are_new_arrays_and_inputs_are_kept():
 def test_errors(inputs, message):
     with pytest.raises(LoopliftError, match=message):
         kernel("AddStep", inputs)
+
+
+def test_a_step_that_does_not_fit_is_no_error_where_nothing_is_added():
+    initial, step = np.ones((2, 2), "f"), np.ones(3, "f")
+    final, rows = add_step(0, initial, step)
+    assert final.shape == (2, 2)
+    assert rows.shape == (0,)
+    with pytest.raises(LoopliftError, match="do not broadcast"):
+        add_step(1, initial, step)

@@ -81,8 +81,18 @@ def _read(inputs: Sequence[Array | None]) -> tuple[int, Array, Array]:
 
 
 def _no_rows(initial: Array, step: Array, emit_previous: bool) -> Array:
-    """The scan output of zero iterations: no rows, of the shape that the first would have."""
-    return np.empty((0, *(initial.shape if emit_previous else _broadcast_shape(initial, step))), initial.dtype)
+    """The scan output of zero iterations: no rows, of the shape that the first would have.
+
+    Where the first addition would fail, that shape is not known, and no axis but the first is given: what was never
+    added is no error.
+    """
+    if emit_previous:
+        return np.empty((0, *initial.shape), initial.dtype)
+    try:
+        row = np.broadcast_shapes(initial.shape, step.shape)
+    except ValueError:
+        row = ()
+    return np.empty((0, *row), initial.dtype)
 
 
 def _row_before_growth(initial: Array, shape: tuple[int, ...], count: int) -> Array:
