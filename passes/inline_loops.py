@@ -3,8 +3,8 @@
 A function's own inputs have no types, and what a loop computes in standard operators depends on them: a float16 may
 not be summed by CumSum, a state that may grow needs a test.
 
-Legality: (1) the function is not one of our definitions; (2) it, everything it calls and
-every function that calls it use the opsets of the model; (3) it takes no graph as an attribute. Preserves bits: the same nodes run.
+Legality: (1) the function is not one of our definitions; (2) it, everything it calls and every function that calls it
+use the opsets of the model; (3) it takes no graph as an attribute. Preserves bits: the same nodes run.
 """
 
 from __future__ import annotations

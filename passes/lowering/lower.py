@@ -19,6 +19,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LIFTED_FROM
 from looplift.passes.lowering import add_step, linear_recurrence, prefix_sum
 from looplift.passes.lowering.call import FACTS, Call, Choice
+from looplift.passes.lowering.running_sum import CUMSUM_SINCE
 from looplift.passes.names import fix_names
 from looplift.passes.surgery import drop_unused_nodes, replace_value
 from looplift.passes.walk import Place, loops, places
@@ -89,7 +90,7 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))
     results = form(emit)
     emit.insert_before(node)
-    _note(journal, node, emit.nodes)
+    _note(journal, call, emit.nodes)
     for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
         if new is not None:
             new.type, new.shape = new.type or old.type, new.shape or old.shape
@@ -98,11 +99,13 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     return True
 
 
-def _note(journal: Journal, node: ir.Node, written: Sequence[ir.Node]) -> None:
+def _note(journal: Journal, call: Call, written: Sequence[ir.Node]) -> None:
     """Says in the report what the recurrence has become."""
     every = [*written, *(inner for outer in written for graph in subgraphs(outer) for inner in nodes_within(graph))]
     scans = [each for each in every if is_scan(each)]
     sums = any(each.op_type == "CumSum" for each in every)
     ways = [way for way, taken in (("CumSum", sums), ("a Scan", scans)) if taken]
-    action = f"{node.op_type} became {' or '.join(ways) or 'arithmetic'} in standard ops"
-    journal.came_from(node.metadata_props.get(LIFTED_FROM, ""), scans, action)
+    action = f"{call.node.op_type} became {' or '.join(ways) or 'arithmetic'} in standard ops"
+    if scans and call.opset < CUMSUM_SINCE and call.node.op_type != "LinearRecurrence":
+        action += f" of opset {call.opset} (CumSum came with {CUMSUM_SINCE})"
+    journal.came_from(call.node.metadata_props.get(LIFTED_FROM, ""), scans, action)

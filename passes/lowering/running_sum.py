@@ -12,6 +12,9 @@ import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
 
+CUMSUM_SINCE = 11
+"""The opset that brought CumSum."""
+
 SUMMED = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64})
 """The element types that CumSum sums as the loop does."""
 

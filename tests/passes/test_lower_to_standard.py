@@ -38,6 +38,11 @@ def test_the_report_names_the_opset_that_would_do():
     assert "needs opset 9" in finding.reason
 
 
+def test_the_report_names_the_opset_that_has_cumsum():
+    _, (finding,) = run_pipeline(model(STEP.format(kind="float"), opset=10), target="standard")
+    assert "AddStep became a Scan in standard ops of opset 10 (CumSum came with 11)" in finding.actions
+
+
 def test_the_result_is_lowered_once():
     result = lower(model(STEP.format(kind="float")))
     again, findings = run_pipeline(result, target="standard")
