@@ -14,14 +14,24 @@ from looplift.runtime.errors import LoopliftError
 
 
 def taken_branch(node: ir.Node, opset: int) -> ir.Graph | None:
-    """The branch that an If takes every time, or None."""
+    """The branch that an If takes every time, or None; also None where an output of it could not be copied.
+
+    Two results of the graph that are one value in the branch need an Identity, which takes sequences from opset 14
+    and optionals from 16.
+    """
     if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
         return None
     condition = scalar(node.inputs[0], opset)
     if not isinstance(condition, bool):
         return None
     branch = node.attributes.get("then_branch" if condition else "else_branch")
-    return None if branch is None or branch.is_ref() else branch.as_graph()
+    if branch is None or branch.is_ref():
+        return None
+    graph = branch.as_graph()
+    returned = [result for output, result in zip(node.outputs, graph.outputs, strict=True) if output.is_graph_output()]
+    shared = [result for k, result in enumerate(returned) if any(result is other for other in returned[:k])]
+    tensors = all(isinstance(result.type, ir.TensorType) for result in shared)
+    return graph if tensors or opset >= 16 else None
 
 
 def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:

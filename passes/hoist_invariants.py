@@ -31,7 +31,8 @@ class HoistInvariants:
     2. it is deterministic: no op that draws random numbers, and none of an unknown domain;
     3. it can't fail (`patterns.totality`), or the loop surely runs an iteration: M is left out or a constant of
        1 or more and cond is left out or a constant true; for a Scan, a scan input has a known positive extent;
-    4. the nodes of the body that it reads are moved, too.
+    4. the nodes of the body that it reads are moved, too;
+    5. what the body returns of it can be copied there: Identity takes sequences from opset 14, optionals from 16.
 
     A node that asks a carry for its type (CastLike), or for its shape (Shape, Size) where the loop provably preserves
     it, is first made to ask the initial value.
@@ -124,9 +125,19 @@ def _movable(fixed: list[ir.Node], view: View, types: Types) -> set[int]:
     for node in fixed:
         producers = (value.producer() for value in reads(node))
         inner = [id(producer) for producer in producers if producer is not None and producer.graph is home]
-        if movable.issuperset(inner) and (runs or is_total(node, types, view.opset) or _folds(node, view.opset)):
+        may_run = runs or is_total(node, types, view.opset) or _folds(node, view.opset)
+        if may_run and movable.issuperset(inner) and _can_be_returned(node, types, view.opset):
             movable.add(id(node))
     return movable
+
+
+def _can_be_returned(node: ir.Node, types: Types, opset: int) -> bool:
+    """Whether an Identity can stand for each output of the node that the body returns."""
+    kinds = [ir.TensorType, *([ir.SequenceType] if opset >= 14 else [])]
+    returned = (output for output in node.outputs if output.is_graph_output())
+    return opset >= 16 or all(
+        isinstance(output.type, tuple(kinds)) or types[output].dtype is not None for output in returned
+    )
 
 
 def _folds(node: ir.Node, opset: int) -> bool:

@@ -8,7 +8,8 @@ Legality, each shown for the loop at hand or the loop stays:
 3. Everything between the scan inputs, the states and the outputs has a rule that computes it for all iterations at
    once (`passes.over_time`): the same operator on the same elements.
 4. What is moved out of the body can't fail where the loop runs zero times.
-5. A state whose node wants one shape keeps its shape; AddStep grows as the Loop does.
+5. A state whose node wants one shape keeps its shape; AddStep grows as the Loop does. States before the steps that
+   may have two shapes can't be computed with; handed out as they are, they fail as in the Loop.
 6. What is left in a smaller loop reads nothing that was taken out of it.
 7. The definitions of our own ops are never entered.
 
@@ -38,7 +39,7 @@ from looplift.patterns.recurrence import Question
 from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import Trip, trip_of
 from looplift.patterns.types import Types
-from looplift.patterns.values import is_used
+from looplift.patterns.values import is_used, source
 from looplift.patterns.view import Carry, LoopView, ScanOutput, ScanView, View, view_of
 
 LIFTED_FROM = "looplift.lifted_from"
@@ -160,7 +161,8 @@ class Attempt:
         return None
 
     def _scan_output(self, output: ScanOutput) -> ir.Value:
-        stack = self.over.stack(output.element)
+        stored = [carry for carry in self.view.carries if carry.previous is source(output.element)]
+        stack = self.parts.previous_states(stored[0], self.over) if stored else self.over.stack(output.element)
         if output.reverse:
             stack = self.parts.reverse(stack, self.over)
         if isinstance(self.view, ScanView) and (self.view.batched or output.axis):

@@ -136,10 +136,20 @@ class MovingParts:
         index = emit.add(new_node("AddStep", inputs, previous=True)).outputs[1]
         return emit.op("Gather", [stack, index], {"axis": 0})
 
-    def _states(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
-        if carry.index in self._is_overwritten and previous:
+    def previous_states(self, carry: Carry, over: OverTime) -> ir.Value:
+        """The states before each step as they are. Where the first one has another shape, the model fails too."""
+        if carry.index in self._is_overwritten:
             return self._emit.slice(self._with_initial(carry, over), 0, -1, 0)
-        return self._node(carry, over, previous=previous).outputs[1]
+        return self._node(carry, over, previous=True).outputs[1]
+
+    def _states(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
+        if not previous:
+            return self._node(carry, over, previous=False).outputs[1]
+        if isinstance(self._view, LoopView) and not over.types[carry.previous].same_shape(over.types[carry.initial]):
+            # A result of such states can have one shape all the same, but there is no stack of them.
+            refusal = Refusal(f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node)
+            raise Refused(refusal)
+        return self.previous_states(carry, over)
 
     def _with_initial(self, carry: Carry, over: OverTime) -> ir.Value:
         """Initial value and every updated one, stacked; their shapes must be the same for certain."""

@@ -125,6 +125,9 @@ class OverTime:
     def _repeat(self, value: ir.Value) -> ir.Value:
         if self.view.batched:
             raise Refused(Refusal(f"'{value.name}' is the same for every batch entry and iteration", self.view.node))
+        if self.types[value].dtype == ir.DataType.BFLOAT16:
+            # ONNX Runtime loads no model with an Expand of bfloat16, though the standard has it.
+            raise Refused(Refusal(f"'{value.name}' is bfloat16 and the same in every iteration", value.producer()))
         emit, outer = self.emit, self.outside(value)
         one = emit.op("Reshape", [self.trip_count(), emit.const([1])])
         shape = emit.op("Concat", [one, emit.op("Shape", [outer])], {"axis": 0})
@@ -162,7 +165,7 @@ class OverTime:
         if node.op_type == "Size":
             raise Refused(Refusal(f"the size of '{value.name}' is not known", node))
         extents = emit.slice(emit.op("Shape", [self.stack(value)]), self.lead, INT64_MAX, 0)
-        return extents if start is None and end is None else emit.slice(extents, start or 0, end or INT64_MAX, 0)
+        return extents if start is None and end is None else emit.slice(extents, start or 0, INT64_MAX if end is None else end, 0)
 
     def _type_source(self, value: ir.Value) -> ir.Value:
         """Where only a type or shape is asked of a carry, its initial value has it too."""

@@ -262,6 +262,19 @@ def test_a_body_output_stays_as_a_copy():
             assert_same(before, after, {"M": np.array(trips), "v": V, "s": V, "c": np.array(c)})
 
 
+@pytest.mark.parametrize(("opset", "moves"), [(13, False), (14, True)])
+def test_a_sequence_that_is_returned_moves_where_it_can_be_copied(opset, moves):
+    text = """main (int64 M, float[2] v) => (seq(float[2]) y) {
+      x = SequenceConstruct(v)
+      y = Loop (M, , x) <body = b (int64 i, bool ci, seq(float[2]) p) => (bool co, seq(float[2]) e) {
+        co = Identity(ci)
+        e = SequenceConstruct(v, v)
+      }>
+    }"""
+    _, after = hoisted(text, opset, expect=moves)
+    assert ("SequenceConstruct" in body_ops(after)) is not moves
+
+
 @pytest.mark.parametrize(("spelling", "moves"), [("CastLike(half, p)", True), ("CastLike(half, q)", False)])
 def test_a_carry_is_asked_for_its_type_before_the_loop(spelling, moves):
     body = f"half = Constant<value = double {{0.5}}>() q = Neg(p) a = {spelling} p2 = Add(p, a)"

@@ -117,6 +117,21 @@ def test_step_wider_than_the_state_grows_it_as_the_loop_does():
     assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (-1, 0, 1, 2, 5)))
 
 
+@pytest.mark.parametrize("element", ["Mul(vp, w)", "Add(vp, step)"])
+def test_states_of_two_shapes_are_no_stack(element):
+    text = f"""
+    agraph (int64 n, float[1] x, float[3] step, float[3] w) => (float[K] v, float[R,S] s) {{
+      v, s = Loop (n, "", x) <body = b (int64 i, bool ci, vp) => (bool co, vn, so) {{
+        co = Identity(ci) vn = Add(vp, step) so = {element}
+      }}>
+    }}"""
+    lifted, (finding,) = lift(text)
+    assert not finding.lifted
+    assert "may change its shape in the first iteration" in finding.reason
+    values = {"x": np.ones(1, "f"), "step": np.arange(3, dtype="f"), "w": np.full(3, 0.5, "f")}
+    assert_equal(text, lifted, *({**values, "n": np.array(n)} for n in (-1, 0, 1, 2, 5)))
+
+
 def test_a_sum_that_may_change_shape_stays():
     text = """
     agraph (int64 n, float[K] x, float[T,D] series) => (float[L] v) {

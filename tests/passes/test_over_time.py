@@ -144,3 +144,16 @@ def test_forms_that_changed_between_opsets(opset):
     lifted, (finding,) = lift(text, opset)
     assert finding.lifted, finding.reason
     assert_equal(text, lifted, {"x": np.arange(12, dtype="f").reshape(4, 3)}, opset=opset)
+
+
+@pytest.mark.parametrize("part", ["start = 0", "start = 1", "start = -1", "end = 0", "start = 0, end = 0", "end = -1", "start = 1, end = 9"])
+def test_parts_of_a_shape_that_is_not_known(part):
+    text = f"""
+    agraph (float[N,T,4] x) => (r, e) {{
+      r, e = Scan <num_scan_inputs = 1, scan_input_axes = [1], body = b (xt) => (out, copy) {{
+        out = Shape<{part}>(xt) copy = Neg(xt)
+      }}> (x)
+    }}"""
+    lifted, _ = lift(text)
+    assert not loops_left(lifted)
+    assert_equal(text, lifted, *({"x": np.ones((n, 5, 4), "f")} for n in (0, 1, 3)))

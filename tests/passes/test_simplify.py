@@ -278,6 +278,22 @@ def test_a_branch_with_a_loop_moves_out_whole():
         assert_same(before, after, {"x": np.array([1, 2, 3, 5], np.float32), "M": np.array(trips, np.int64)})
 
 
+@pytest.mark.parametrize(("opset", "moves"), [(13, False), (16, True)])
+def test_a_branch_that_returns_a_sequence_twice_moves_out_where_that_can_be_copied(opset, moves):
+    text = """agraph (float[2] x, int64 M) => (seq(float[2]) y, seq(float[2]) z) {
+        t = Constant<value = bool {1}>()
+        y, z = If(t) <then_branch = t () => (seq(float[2]) p, seq(float[2]) p) {
+            e = SequenceEmpty()
+            p = Loop(M, , e) <body = b (int64 i, bool c, seq(float[2]) v) => (bool d, seq(float[2]) w) {
+                d = Identity(c)
+                w = SequenceInsert(v, x)
+            }>
+        }, else_branch = e () => (seq(float[2]) m, seq(float[2]) n) { m = SequenceEmpty() n = SequenceEmpty() }>
+    }"""
+    after = apply(model(text, opset), Simplify(), expect=moves)
+    assert ("If" in ops(after.graph)) is not moves
+
+
 def test_in_a_branch_a_body_and_a_function():
     inner = """y = Loop(M, , x) <body = b (int64 i, bool c, float[4] v) => (bool d, float[4] v2) {
                    d = Identity(c)
