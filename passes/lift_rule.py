@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnxscript.rewriter import MatchResult, RewriteRule, RewriteRuleSet
 
 from looplift.passes.lift_recurrences import Attempt, used_ports
-from looplift.passes.peepholes import peephole_rules
+from looplift.passes.peephole_rules import peephole_rules
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import trip_of
 from looplift.patterns.types import Types
