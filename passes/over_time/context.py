@@ -165,7 +165,9 @@ class OverTime:
         if node.op_type == "Size":
             raise Refused(Refusal(f"the size of '{value.name}' is not known", node))
         extents = emit.slice(emit.op("Shape", [self.stack(value)]), self.lead, INT64_MAX, 0)
-        return extents if start is None and end is None else emit.slice(extents, start or 0, INT64_MAX if end is None else end, 0)
+        if start is None and end is None:
+            return extents
+        return emit.slice(extents, start or 0, INT64_MAX if end is None else end, 0)
 
     def _type_source(self, value: ir.Value) -> ir.Value:
         """Where only a type or shape is asked of a carry, its initial value has it too."""
