@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,8 @@ def add_steps(
 
 
 def check(device, count, initial, step, emit_previous=0, **tunables):
+    if tunables.get("hardware_add") and not device.behaviour.adds_to_nearest_even:
+        pytest.skip("this device's own additions do not round to nearest even")
     last, rows = add_in_order(count, initial, step, bool(emit_previous))
     final, stacked = add_steps(device, count, initial, step, emit_previous, **tunables)
     assert same_bits(final, last)
@@ -48,7 +51,21 @@ def test_every_type_in_every_shape_of_dispatch(device, dtype, make):
     """Kept runs (few columns, many rows), blocks of rows (many columns), and columns that do not fill a word."""
     random = np.random.default_rng(1)
     for count, columns, emit_previous in ((1, 1, 0), (2, 3, 1), (700, 1, 1), (520, 65, 0), (70, 1000, 1), (33, 513, 0)):
-        check(device, count, make(random, dtype, (columns,)), make(random, dtype, (columns,)), emit_previous)
+        initial, step = make(random, dtype, (columns,)), make(random, dtype, (columns,))
+        check(device, count, initial, step, emit_previous)
+        check(device, count, initial, step, emit_previous, fewest_invocations=4)  # more rows an invocation
+
+
+@pytest.mark.parametrize("count", [3, 600])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_every_pair_of_special_values(device, dtype, count):
+    limits = ml_dtypes.finfo(dtype)
+    positive = [0, limits.smallest_subnormal, limits.tiny, 1, limits.max, np.inf, np.nan]
+    values = np.array([sign * float(value) for value in positive for sign in (1, -1)]).astype(dtype)
+    initial, step = (grid.reshape(-1) for grid in np.meshgrid(values, values))
+    check(device, count, initial, step)
+    check(device, count, initial, step, hardware_add=1)
+    check(device, count, np.resize(initial, 512), np.resize(step, 512), 1, hardware_add=1, widest_kept_hardware=0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -61,8 +78,6 @@ def test_ties_at_binade_edges(device, dtype):
 @pytest.mark.parametrize("hardware_add", [0, 1])
 @pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
 def test_the_devices_own_addition_is_taken_only_where_it_is_exact(device, make, hardware_add):
-    if hardware_add and not device.behaviour.adds_to_nearest_even:
-        pytest.skip("this device's additions do not round to nearest even")
     random, dtype = np.random.default_rng(3), np.dtype("float32")
     initial, step = make(random, dtype, (4000,)), make(random, dtype, (4000,))
     initial[::7], step[::5], initial[::11] = 0, 0, -0.0
@@ -90,6 +105,50 @@ def test_around_the_loop_limit_of_a_driver(device, count, columns):
         similar(random, np.dtype("float32"), (columns,)),
         similar(random, np.dtype("float32"), (columns,)),
     )
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+@pytest.mark.parametrize(("count", "columns"), [(2100, 520), (8300, 20)])
+@pytest.mark.parametrize("hardware_add", [0, 1])
+def test_blocks_of_rows_in_several_stretches(device, dtype, count, columns, hardware_add):
+    """The states at which blocks begin are found in stretches; a later stretch begins at a state found by runs."""
+    random = np.random.default_rng(13)
+    initial, step = similar(random, dtype, (columns,)), similar(random, dtype, (columns,))
+    initial[:2], step[1:3], step[4] = 0, 0, float(ml_dtypes.finfo(dtype).tiny)
+    check(device, count, initial, step, widest_kept=0, widest_kept_hardware=0, hardware_add=hardware_add)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_runs_of_a_column_fit_their_table(dtype):
+    """The kernel's walk, in numpy: the table holds 8 * precision + 36 runs of a column, and none has more."""
+    precision = ml_dtypes.finfo(dtype).nmant + 1
+    random = np.random.default_rng(14)
+    step = similar(random, dtype, (6000,))
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.exp2(random.uniform(-2, precision + 2, 6000))
+        initial = (step.astype(np.float64) * ratio * random.choice([-1, 1], 6000)).astype(dtype)
+    initial[:500], step[:500] = (half[:500] for half in halves(random, dtype, (6000,)))
+    initial[500:1000], step[500:1000] = random_bits(random, dtype, (500,)), random_bits(random, dtype, (500,))
+    assert 2 * precision < most_runs(initial, step) <= 8 * precision + 36
+
+
+def most_runs(initial, step):
+    """The most runs that any column has before it reaches a fixed point."""
+    bits = np.dtype(f"i{initial.itemsize}")
+    fraction = 2 ** (ml_dtypes.finfo(initial.dtype).nmant) - 1
+    value, runs = initial.view(bits).copy(), 0
+    with np.errstate(all="ignore"):
+        while True:
+            after = (value.view(initial.dtype) + step).view(bits)
+            then = (after.view(initial.dtype) + step).view(bits)
+            nan = (after.view(initial.dtype) != after.view(initial.dtype)) | (after == value)
+            if nan.all():
+                return runs
+            delta = after - value
+            steady = (((value ^ after) | (value ^ then)) & ~fraction == 0) & (then - after == delta) & (delta != 0)
+            room = np.where(delta > 0, fraction - (value & fraction), np.maximum(value & fraction, 1) - 1)
+            reach = np.where(steady, np.maximum(room // np.where(delta == 0, 1, np.abs(delta)), 1), 1)
+            value, runs = np.where(nan, value, value + reach * delta).astype(bits), runs + 1
 
 
 @pytest.mark.parametrize("count", [10**6, 2**24 + 3, 2**32 - 1])
@@ -125,10 +184,11 @@ class TestContract:
     def test_runs_the_smaller_of_limit_and_rows(self, device, limit, rows, columns):
         initial, step, executed = self.initial[:columns], self.step[:columns], min(limit, rows)
         last, stacked = add_in_order(executed, initial, step)
-        final, got = add_steps(device, limit, initial, step, rows=rows)
-        assert same_bits(final, last)
-        assert same_bits(got[:executed], stacked)
-        assert not got[executed:].view(np.uint32).any()
+        for fewest_invocations in (4, 1024):
+            final, got = add_steps(device, limit, initial, step, rows=rows, fewest_invocations=fewest_invocations)
+            assert same_bits(final, last)
+            assert same_bits(got[:executed], stacked)
+            assert not got[executed:].view(np.uint32).any()
 
     @pytest.mark.parametrize("emit_previous", [0, 1])
     def test_false_runs_nothing(self, device, emit_previous):
@@ -197,12 +257,12 @@ class TestLarge:
     def test_a_million_columns(self, device, make):
         random, dtype = np.random.default_rng(7), np.dtype("float32")
         initial, step = make(random, dtype, (10**6,)), make(random, dtype, (10**6,))
-        for hardware_add in {0, int(device.behaviour.adds_to_nearest_even)}:
+        for hardware_add in (0, 1):
             check(device, 20, initial, step, hardware_add=hardware_add)
 
     def test_a_million_columns_of_ties(self, device):
         initial, step = halves(np.random.default_rng(8), np.dtype("float32"), (10**6,))
-        check(device, 20, initial, step, hardware_add=int(device.behaviour.adds_to_nearest_even))
+        check(device, 20, initial, step, hardware_add=1)
 
     @pytest.mark.parametrize("dtype", FLOATS, ids=str)
     def test_a_million_columns_of_every_float_end_where_they_should(self, device, dtype):
