@@ -20,6 +20,7 @@ from looplift.passes.infer_shapes import infer_shapes
 from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
+from looplift.passes.loop_to_scan import LoopToScan
 from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
 from looplift.passes.peepholes import Peepholes
@@ -92,6 +93,7 @@ def run_pipeline(
     describe_loops(work, journal)
     changed = normalise(work, journal)
     changed |= LiftRecurrences(exact=exact, refuse=lowering_refusal if standard else None)(work, journal)
+    changed |= LoopToScan()(work, journal)
     changed |= Peepholes()(work, journal)
     changed |= LowerToStandard()(work, journal) if standard else ReverseInNode()(work, journal)
     findings = journal.end(work)
