@@ -149,15 +149,15 @@ class _Summed:
 
     def _rows(self, emit: Emitter, count: Count, first: ir.Value) -> ir.Value:
         """As many rows as iterations, the first of them given."""
-        head = emit.unsqueeze(first, [0])
+        like = None if self._keeps and self._call.facts[INITIAL].shape == () else first
         if count.static is not None and count.surely_runs:
-            rest = emit.const(count.static - 1)
+            head, rest = emit.unsqueeze(first, [0]), emit.const([count.static - 1])
         else:
             vector = to_vector(emit, count.value)
             one = one_if_any(emit, vector)
             rest = emit.op("Sub", [vector, one])
-            head = repeat(emit, head, one, first)
-        return running_sum(emit, [head, repeat(emit, self._call.input(STEP), rest, first)])
+            head = repeat(emit, first, one, like)
+        return running_sum(emit, [head, repeat(emit, self._call.input(STEP), rest, like)])
 
     def _if_it_runs(self, emit: Emitter, count: Count) -> Results:
         """For a state whose shape the first step may change, and that has its old shape if there is none."""

@@ -90,6 +90,9 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))
     results = form(emit)
     emit.insert_before(node)
+    if LIFTED_FROM in node.metadata_props:
+        for each in emit.nodes:
+            each.metadata_props[LIFTED_FROM] = node.metadata_props[LIFTED_FROM]
     _note(journal, call, emit.nodes)
     for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
         if new is not None:

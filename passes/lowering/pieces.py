@@ -70,9 +70,10 @@ def extents(emit: Emitter, count: ir.Value, like: ir.Value) -> ir.Value:
     return emit.op("Concat", [to_vector(emit, count), emit.op("Shape", [like])], {"axis": 0})
 
 
-def repeat(emit: Emitter, value: ir.Value, count: ir.Value, like: ir.Value) -> ir.Value:
-    """``count`` rows of `value`, broadcast to the shape of `like`."""
-    return emit.op("Expand", [value, extents(emit, count, like)])
+def repeat(emit: Emitter, value: ir.Value, count: ir.Value, like: ir.Value | None) -> ir.Value:
+    """``count`` rows of `value`, broadcast to the shape of `like`; None is a scalar."""
+    shape = to_vector(emit, count) if like is None else extents(emit, count, like)
+    return emit.op("Expand", [value, shape])
 
 
 def no_rows(emit: Emitter, like: ir.Value) -> ir.Value:
