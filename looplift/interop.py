@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift import graphsurgeon, legality, storage
+from looplift.passes import copies
 from looplift.runtime.errors import LoopliftError
 
 ModelLike = Any
@@ -80,9 +81,10 @@ def to_ir(source: Source) -> ir.Model:
         given: ir.Model = source.given
         if not legality.shadowing_values(given):
             return given
-        model = given.clone()
+        model = copies.clone(given)
     else:
         model = _import(source.proto, source.folder)
+        copies.own_tensors(model)
     legality.unshadow(model)
     return model
 

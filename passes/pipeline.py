@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
+from looplift.passes import copies
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
 from looplift.passes.definitions import add_definitions, used_ops
@@ -82,7 +83,7 @@ def run_pipeline(
     """
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
-    work = model.clone()
+    work = copies.clone(model)
     standard = target == "standard"
     if not loops(work) and not (standard and used_ops(work)):
         return work, ()
