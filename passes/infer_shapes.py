@@ -1,6 +1,8 @@
 """ONNX's own shape inference over the whole model, with data propagation, merged into the IR.
 
-`onnx_ir`'s pass of the same purpose gives a sequence the type of a tensor, so the merge here is our own.
+`onnx_ir`'s pass of the same purpose gives a sequence the type of a tensor, so the merge here is our own. What feeds a
+loop is then followed once more, node by node, with the rules that bodies are inferred with (`patterns.types`): they
+know that ``x[:, 0]`` has as many rows as ``x``, where ONNX's own inference makes up a new symbol.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from looplift.patterns.types import tensor_shape
+from looplift.patterns.types import Dim, Types, infer_node, tensor_shape
+from looplift.patterns.values import nodes_within, subgraphs
+from looplift.patterns.view import is_loop, is_scan
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +41,52 @@ def infer_shapes(model: ir.Model) -> bool:
         for value in (*(output for node in graph for output in node.outputs), *graph.outputs):
             if value.name in facts:
                 changed |= _merge(value, facts[value.name])
+    return _name_extents(model) or changed
+
+
+def _name_extents(model: ir.Model) -> bool:
+    """Calls extents of what feeds loops by the names of the inputs' extents that they are equal to."""
+    opset = model.opset_imports.get("", 1)
+    given = {dim.value for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int)}
+    feeds = _feeding_loops(model.graph)
+    changed = False
+    for node in model.graph:
+        if node not in feeds:
+            continue
+        for value, fact in zip(node.outputs, infer_node(node, Types(), opset), strict=True):
+            if value.shape is None or fact.shape is None or len(value.shape) != len(fact.shape):
+                continue
+            dims = [
+                new if _is_better(old, new, given) else old for old, new in zip(value.shape, fact.shape, strict=True)
+            ]
+            if dims != list(value.shape) and not value.is_graph_output():
+                value.shape, changed = ir.Shape(dims), True
     return changed
+
+
+def _feeding_loops(graph: ir.Graph) -> set[ir.Node]:
+    """The nodes of the graph whose values reach a loop, directly or through others, inner graphs included."""
+    found: set[ir.Node] = set()
+    work = [node for node in graph if any(is_loop(inner) or is_scan(inner) for inner in [node, *_held(node)])]
+    while work:
+        node = work.pop()
+        read = [value for reader in [node, *_held(node)] for value in reader.inputs if value is not None]
+        for maker in (value.producer() for value in read):
+            if maker is not None and maker.graph is graph and maker not in found:
+                found.add(maker)
+                work.append(maker)
+    return found
+
+
+def _held(node: ir.Node) -> list[ir.Node]:
+    return [inner for graph in subgraphs(node) for inner in nodes_within(graph)]
+
+
+def _is_better(old: int | ir.SymbolicDim, new: Dim, given: set[str | None]) -> bool:
+    """Whether the inferred extent says more than the one that is there: a number, or an input's symbol."""
+    if isinstance(old, int) or old.value in given:
+        return False
+    return isinstance(new, int) or new in given
 
 
 def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:

@@ -83,7 +83,11 @@ def concat_from_sequence(sequence: list[Value], axis: int, new_axis: int) -> Arr
 
 
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Value]:
-    """Parts of a tensor along an axis: of length 1, of one given length, or of given lengths."""
+    """Parts of a tensor along an axis: of length 1, of one given length, or of given lengths.
+
+    `keepdims` 0 drops the axis of parts of length 1, also where that length is given: PyTorch exports ``unbind`` so,
+    and ONNX Runtime does it, though the standard says that `keepdims` is ignored where `split` is given.
+    """
     if not -x.ndim <= axis < x.ndim:
         raise LoopliftError(f"axis {axis} is out of range for rank {x.ndim}")
     size = x.shape[axis]
@@ -100,7 +104,8 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, ke
             raise LoopliftError(f"the split lengths {lengths} do not make up {size}")
     stops = np.cumsum(lengths)
     parts = [x.take(range(stop - n, stop), axis) for n, stop in zip(lengths, stops, strict=True)]
-    return parts if split is not None or keepdims else [part.squeeze(axis) for part in parts]
+    single = split is None or (split.ndim == 0 and int(split) == 1)
+    return [part.squeeze(axis) for part in parts] if single and not keepdims else parts
 
 
 def optional(element: Value = None) -> Value:

@@ -22,14 +22,45 @@ from tests.helpers import model
         ("c = Concat<axis=0>(n1, one)\n y = Expand(v, c)", (None, 3)),
         ("s = Shape(w)\n y = Expand(v, s)", (3,)),
         ("s = Shape(w)\n y = Expand(w, s)", ("B",)),
+        ("y = Slice(x, zero, top, zero)", ("A", 3)),
+        ("y = Slice(x, zero, top, axis1)", ("A", 3)),
+        ("y = Slice(x, last, bottom, zero, last)", ("A", 3)),
+        ("y = Slice(x, one, top, zero)", (None, 3)),
+        ("y = Slice(x, zero, top, zero, two)", (None, 3)),
+        ("y = Slice(x, zero, n1, zero)", (None, 3)),
+        ("n = Size(w)\n y = Range(s0, n, s1)", (None,)),
+        ("s = Shape(x)\n n = Gather(s, s0)\n y = Range(s0, n, s1)", ("A",)),
+        ("s = Shape(x)\n n = Gather(s, s0)\n y = Range(s1, n, s1)", (None,)),
+        ("c = Concat<axis=0>(a, last)\n y = Reshape(z, c)", ("A", 6)),
+        ("c = Concat<axis=0>(last, six)\n y = Reshape(z, c)", ("A", 6)),
+        ("c = Concat<axis=0>(last, two)\n y = Reshape(z, c)", (None, 2)),
+        ("c = Concat<axis=0>(b, last)\n y = Reshape(z, c)", (None, None)),
+        # torch's Expand to a shape in which -1 stands for "as before", which no extent is
+        ("y = Expand(v, chosen)", ("A", 3)),
     ],
 )
 def test_shapes_follow_the_computation(nodes, shape):
     """`n1` holds a number that the graph does not know; a symbol may be 0, which Reshape takes for "as before"."""
-    subject = model(f"""agraph (float[A,3] x, float[3] v, float[B] w, int64[1] n1, int64[1] rows) => (float y) {{
+    subject = model(f"""agraph (float[A,3] x, float[3] v, float[B] w, float[A,2,3] z, int64[1] n1, int64[1] rows) => (float y) {{
         one = Constant<value_ints = [1]>()
         last = Constant<value_ints = [-1]>()
         top = Constant<value_ints = [9223372036854775807]>()
+        bottom = Constant<value_ints = [-9223372036854775808]>()
+        zero = Constant<value_ints = [0]>()
+        axis1 = Constant<value_ints = [1]>()
+        two = Constant<value_ints = [2]>()
+        six = Constant<value_ints = [6]>()
+        s0 = Constant<value_int = 0>()
+        s1 = Constant<value_int = 1>()
+        shape_x = Shape(x)
+        a = Slice(shape_x, zero, one)
+        b = Shape(w)
+        rank = Shape(shape_x)
+        ones = ConstantOfShape<value = int64[1] {{1}}>(rank)
+        minus = Constant<value_int = -1>()
+        negative = Mul(ones, minus)
+        same = Equal(shape_x, negative)
+        chosen = Where(same, ones, shape_x)
         {nodes}
     }}""")
     known = Types()

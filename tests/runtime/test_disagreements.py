@@ -226,3 +226,18 @@ def test_slices_are_numpys_where_bounds_are_in_range():
     for start, end, step in [(0, 7, 2), (-3, 9, 1), (5, 0, -2), (6, -9, -1), (9, 2, 1), (9, 2, -1), (-2, 2**40, 1)]:
         feeds = {"x": x, "a": i64([start]), "b": i64([end]), "s": i64([step])}
         assert_same(run(proto, **feeds), in_onnxruntime(proto, feeds))
+
+
+def test_a_given_length_of_one_lets_the_axis_be_dropped():
+    """SplitToSequence: `keepdims` is ignored where `split` is given. PyTorch's ``unbind`` counts on ONNX Runtime's not."""
+    text = """g (float[2, 3] x) => (float[N] y) {
+        one = Constant <value_int = 1>()
+        zero = Constant <value_int = 0>()
+        s = SplitToSequence <axis = 1, keepdims = 0> (x, one)
+        y = SequenceAt(s, zero)
+    }"""
+    feeds = {"x": f32([[1, 2, 3], [4, 5, 6]])}
+    (ours,) = run(text, **feeds)
+    assert_same(ours, f32([1, 4]))
+    assert_same(in_onnxruntime(model(text), feeds)[0], ours)
+    assert in_reference(model(text), **feeds)[0].shape == (2, 1)
