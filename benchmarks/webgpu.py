@@ -1,6 +1,7 @@
 """AddStep on a WebGPU device, against filling the same memory, the one-invocation-per-column form, and ONNX Runtime.
 
-Prints a table, writes it to ``webgpu.md`` and a plot to ``webgpu.png`` beside this file. Every time is the best of
+Prints a table, writes it to ``webgpu.md`` and a plot to ``webgpu.png`` beside this file (or under the name given as the
+only argument, for another device). Every time is the best of
 some runs, taken in turns so that all meet the same load, and ends when the result lies in device memory (ONNX Runtime's
 in host memory). Both WebGPU forms are checked against adding in order before they are timed.
 
@@ -306,8 +307,9 @@ def main() -> None:
     found = [measure(device, session, rows, columns, seconds) for rows, columns in shapes]
     text = table(device, found)
     print(text)
-    (HERE / "webgpu.md").write_text(text, encoding="utf-8")
-    plot(device, found, HERE / "webgpu.png")
+    name = sys.argv[1] if len(sys.argv) > 1 else "webgpu"
+    (HERE / f"{name}.md").write_text(text, encoding="utf-8")
+    plot(device, found, HERE / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -66,11 +66,12 @@ class BufferPool:
 
     def drop_unused(self) -> None:
         """Free every buffer that is not handed out."""
-        for buffers in self._unused.values():
+        # Taken out first: a tensor may be collected, and its buffer given back, at any moment.
+        unused, self._unused = self._unused, collections.defaultdict(list)
+        self._unused_bytes = 0
+        for buffers in unused.values():
             for buffer in buffers:
                 buffer.destroy()
-        self._unused.clear()
-        self._unused_bytes = 0
 
     def _create(self, size: int) -> Any:
         with wgpu_errors_named(f"allocating {size:,} bytes"):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from looplift.runtime.ops.element_types import NUMBERS
+
 from .device import Array, Device, DeviceTensor
 from .launch import run_package
 from .package import package_of
@@ -41,7 +43,9 @@ def run_over_time(
     """
     values = [initial, *(value for value, _ in series.values())]
     given = [value for value in values if value is not None]
-    if initial is None or len(given) < len(values) or len({value.dtype for value in given}) > 1:
+    if initial is None or len(given) < len(values) or {value.dtype for value in given} - {initial.dtype}:
+        return None
+    if initial.dtype not in NUMBERS:
         return None
     shape, columns = initial.shape, math.prod(initial.shape)
     lengths = {value.shape[:1] for value, invariant in series.values() if value is not None and not invariant}

@@ -236,6 +236,23 @@ class TestRunOp:
         inputs = [np.array(count), None, np.ones(3, np.float32), np.ones(3, np.float32)]
         assert run_op(OP, inputs, {}, (True, False), device=device) is None
 
+    @pytest.mark.parametrize(
+        ("place", "value"),
+        [
+            (0, np.array([1, 2])),
+            (0, np.array(3, np.int32)),
+            (1, np.array([True, True])),
+            (2, np.array([True])),
+            (3, None),
+        ],
+        ids=str,
+    )
+    def test_leaves_to_numpy_what_is_not_valid(self, device, place, value):
+        """It has the message for the user."""
+        inputs = [np.array(3), np.array(True), np.ones(3, np.float32), np.ones(3, np.float32)]
+        inputs[place] = value
+        assert run_op(OP, inputs, {}, (True, False), device=device) is None
+
     def test_values_stay_on_the_device(self, device):
         step = np.full(3, 0.1, np.float32)
         first, _ = run_op(OP, [np.array(5), None, np.ones(3, np.float32), step], {}, (True, False), device=device)

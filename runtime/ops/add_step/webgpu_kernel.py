@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
 from looplift.runtime.webgpu.launch import run_package
 from looplift.runtime.webgpu.package import package_of
@@ -35,7 +36,9 @@ def run(
         a state that grows in the first one, more than 2^32 - 1 iterations, input that is not valid.
     """
     limit, condition, initial, step = inputs
-    if limit is None or initial is None or step is None or initial.dtype != step.dtype:
+    if limit is None or initial is None or step is None or initial.dtype != step.dtype or initial.dtype not in NUMBERS:
+        return None
+    if not _is_one(limit, np.int64) or not (condition is None or _is_one(condition, np.bool_)):
         return None
     count = int(host(limit).item()) if condition is None or bool(host(condition).item()) else 0
     emit_previous = int(attributes.get("emit_previous", 0))
@@ -62,6 +65,10 @@ def run(
         result["v_final"].reshape(shape) if want_final else None,
         result["scan_output"].reshape((count, *shape)) if want_rows else None,
     )
+
+
+def _is_one(value: Array | DeviceTensor, dtype: type[np.generic]) -> bool:
+    return value.dtype == dtype and value.size == 1
 
 
 def _state_shape(initial: tuple[int, ...], step: tuple[int, ...]) -> tuple[int, ...] | None:
