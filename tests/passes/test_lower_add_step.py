@@ -131,6 +131,14 @@ def test_a_few_iterations_are_written_out_where_cumsum_is_not_at_hand(opset, cou
     assert ops(result.graph).count("Add") <= max(count, 0) + 1
 
 
+@pytest.mark.parametrize("outputs", ["y", "z", "yz"])
+@pytest.mark.parametrize("row", ["p", "q"])
+@pytest.mark.parametrize("opset", [10, 11, 17])
+@pytest.mark.parametrize("dtype", ["float", "int64"])
+def test_a_negative_count_runs_nothing_without_a_cond_too(dtype, opset, row, outputs):
+    check(_always(add_step(dtype, row=row, outputs=outputs, opset=opset)), dtype, (2, 3), (3,))
+
+
 def _always(subject):
     """The same Loop without a cond."""
     node = next(node for node in subject.graph if node.op_type == "Loop")
