@@ -69,19 +69,26 @@ def _parser() -> argparse.ArgumentParser:
 def _add_optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the ONNX file")
     parser.add_argument("-o", "--output", required=True, help="the file to write; may be the input")
-    parser.add_argument(
-        "--target", default="kernel", choices=TARGETS, help="custom ops with definitions, or only ai.onnx"
-    )
-    parser.add_argument("--no-exact", action="store_true", help="also rewrite where results round differently")
+    _add_pipeline(parser)
     parser.add_argument("--verify", action="store_true", help="verify first; write nothing if the result differs")
     parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
     _add_checking(parser)
     parser.set_defaults(command=_optimize)
 
 
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target", default="kernel", choices=TARGETS, help="custom ops with definitions (default), or only ai.onnx"
+    )
+    parser.add_argument("--no-exact", action="store_true", help="also rewrite where results round differently")
+
+
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the ONNX file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_pipeline(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--html", metavar="FILE", help="write a page that shows each loop before and after")
     parser.set_defaults(command=_explain)
 
 
@@ -164,9 +171,15 @@ def _write(source: interop.Source, result: ir.Model | None, path: str) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    if options.html:
+        _require_folder(options.html)
     with console.working(f"looking into {options.model}"):
-        report = explain(options.model)
-    print(report.to_json() if options.json else report)
+        report = explain(options.model, options.target, not options.no_exact)
+    if options.html:
+        storage.write_bytes(report.to_html().encode(), options.html)
+        console.say(f"{report.summary()}; wrote {options.html}")
+    else:
+        print(report.to_json() if options.json else report)
     return EQUAL
 
 

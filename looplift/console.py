@@ -19,7 +19,8 @@ from rich.text import Text
 
 from looplift.checking.check import Check
 from looplift.legality import subgraphs_of
-from looplift.report import Report, title
+from looplift.report import Report, outcome, short_names, title
+from looplift.wording import join_like
 
 _PIPE_WIDTH = 160
 """Columns of a table that goes into a file or a pipe."""
@@ -102,13 +103,13 @@ def ops_table(before: ir.Model, after: ir.Model) -> RenderableType:
 
 def report_table(report: Report) -> RenderableType:
     """One row per loop: what it computes, whether it is lifted, and why not."""
-    table = _table("loop", "state", "recurrence", "trip count", "reason or what was done")
+    table = _table("loop", "outcome", "computes", "trip count", "reason, or what was done")
+    short = short_names(report)
     for finding in report:
-        told = "; ".join(finding.actions) if finding.lifted else finding.reason
-        state = "[green]lifted[/]" if finding.lifted else "[yellow]left[/]"
-        table.add_row(
-            _plain(title(finding)), state, _plain(finding.recurrence), _plain(finding.trip_count), _plain(told)
-        )
+        told = "; ".join(join_like(finding.actions)) if finding.lifted else finding.reason
+        state = f"[{'green' if finding.lifted else 'yellow'}]{outcome(finding)}[/]"
+        words = [_plain(short(text)) for text in (finding.recurrence, finding.trip_count, told)]
+        table.add_row(_plain(title(finding)), state, *words)
     return _titled(report.summary(), table)
 
 

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift import interop, legality
+from looplift.pages.sketch import figures_of
 from looplift.passes import run_pipeline
 from looplift.passes.pipeline import TARGETS
 from looplift.passes.report import Finding
@@ -45,12 +46,21 @@ def optimize(model: interop.ModelLike, target: str = "kernel", exact: bool = Tru
 
 def lift(source: interop.Source, *, target: str, exact: bool) -> tuple[ir.Model | None, Report]:
     """The lifted model in the IR and what was found; None for a model without loops, which need not be touched."""
+    _, after, findings = _lift(source, target=target, exact=exact)
+    return after, Report(findings, source.name)
+
+
+def _lift(
+    source: interop.Source, *, target: str, exact: bool
+) -> tuple[ir.Model | None, ir.Model | None, tuple[Finding, ...]]:
+    """The model before and after, and the findings; no models if there are no loops."""
     if target not in TARGETS:
         raise LoopliftError(f"unknown target {target!r}; use one of {', '.join(map(repr, TARGETS))}")
     if source.loop_free():
-        return None, Report((), source.name)
+        return None, None, ()
     try:
-        result, findings = run_pipeline(interop.to_ir(source), exact=exact, target=target)
+        before = interop.to_ir(source)
+        return before, *run_pipeline(before, exact=exact, target=target)
     except LoopliftError:
         raise
     except FileNotFoundError as error:
@@ -60,14 +70,15 @@ def lift(source: interop.Source, *, target: str, exact: bool) -> tuple[ir.Model 
         if fault := interop.schema_fault(source):
             raise LoopliftError(f"the model is not valid ONNX: {fault}") from error
         raise
-    return result, Report(findings, source.name)
 
 
-def explain(model: interop.ModelLike) -> Report:
+def explain(model: interop.ModelLike, target: str = "kernel", exact: bool = True) -> Report:
     """Says for every Loop and Scan what it computes, and whether `optimize` lifts it or why not.
 
     Args:
         model: as for `optimize`. Not changed.
+        target: as for `optimize`.
+        exact: as for `optimize`.
 
     Returns:
         One ``Finding`` per loop; ``str()`` gives a text. A model that is not legal gives a report too: its
@@ -78,11 +89,13 @@ def explain(model: interop.ModelLike) -> Report:
     """
     source = interop.read(model)
     try:
-        return lift(source, target="kernel", exact=True)[1]
+        before, after, findings = _lift(source, target=target, exact=exact)
     except LoopliftError as error:
-        if source.proto is None:
+        if source.proto is None or target not in TARGETS:
             raise
         return _unread(source.proto, source.name, str(error))
+    figures = figures_of(findings, before, after) if before is not None and after is not None else ()
+    return Report(findings, source.name, figures=figures)
 
 
 def _unread(model: onnx.ModelProto, name: str, problem: str) -> Report:

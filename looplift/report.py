@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
 
+from looplift.pages.sketch import Sketch
 from looplift.passes.report import Finding
+from looplift.wording import count, join_like, shortener
+
+STILL = ": never changes"
+"""How the sentence of an invariant carry ends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +25,13 @@ class Report(Sequence[Finding]):
         findings: in the order of the model.
         model: what the report is about, for the heading.
         problem: why the model could not be looked into; empty if it could.
+        figures: for each finding what `to_html` draws; may be left empty.
     """
 
     findings: tuple[Finding, ...]
     model: str = "the model"
     problem: str = ""
+    figures: tuple[tuple[Sketch, ...], ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -49,28 +57,51 @@ class Report(Sequence[Finding]):
         return tuple(finding for finding in self.findings if not finding.lifted)
 
     def summary(self) -> str:
-        """One line: how many loops, how many are lifted."""
+        """One line: how many loops, and what became of them."""
         if self.problem:
             return f"{self.model}: {self.problem}"
         if not self.findings:
             return f"{self.model}: no Loop or Scan"
-        return f"{self.model}: {len(self.lifted)} of {_count(len(self), 'loop')} lifted"
+        outcomes = collections.Counter(map(outcome, self))
+        more = "".join(f", {outcomes[each]} {each}" for each in ("vectorised",) if outcomes[each])
+        return f"{self.model}: {len(self.lifted)} of {count(len(self), 'loop')} lifted{more}"
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *(_text(finding) for finding in self.findings)])
+        short = short_names(self)
+        return "\n".join([self.summary(), *(_paragraph(finding, short) for finding in self)])
 
-    def to_json(self) -> str:
-        """The report as a JSON object: ``model``, ``problem``, ``loops``, ``lifted`` and ``findings``."""
-        return json.dumps(
-            {
-                "model": self.model,
-                "problem": self.problem,
-                "loops": len(self),
-                "lifted": len(self.lifted),
-                "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            },
-            indent=2,
-        )
+    def to_json(self, **more: Any) -> str:
+        """The report as a JSON object: ``model``, ``problem``, ``loops``, ``lifted``, ``outcomes`` and ``findings``,
+        and what else is given.
+
+        Each finding has its `outcome` besides its attributes; all names are in full.
+        """
+        told = {
+            "model": self.model,
+            "problem": self.problem,
+            "loops": len(self),
+            "lifted": len(self.lifted),
+            "outcomes": collections.Counter(map(outcome, self)),
+            "findings": [{"outcome": outcome(finding), **dataclasses.asdict(finding)} for finding in self],
+        }
+        return json.dumps(told | more, indent=2)
+
+    def to_html(self) -> str:
+        """The report as one HTML page without scripts, with every loop's body and what stands for it as drawings."""
+        from looplift.pages.page import Entry, render  # jinja2 is needed for nothing else here
+
+        short = short_names(self)
+        figures = self.figures or ((),) * len(self)
+        entries = [
+            Entry(
+                title(finding),
+                outcome(finding),
+                [(label, [*map(short, told)]) for label, told in facts(finding)],
+                drawn,
+            )
+            for finding, drawn in zip(self, figures, strict=True)
+        ]
+        return render(self.summary(), entries)
 
 
 def title(finding: Finding) -> str:
@@ -79,22 +110,60 @@ def title(finding: Finding) -> str:
     return name if finding.path in ("", "/") else f"{name} in {finding.path}"
 
 
-def _text(finding: Finding) -> str:
-    state = "lifted" if finding.lifted else "left"
-    lines = [f"  {title(finding)}: {state}"]
-    facts = (
-        ("recurrence", finding.recurrence),
-        ("trip count", finding.trip_count),
-        *(("carry", carry) for carry in finding.carries),
-        *(("done", action) for action in finding.actions),
-        ("reason", finding.reason),
-    )
-    for label, fact in facts:
-        if fact:
-            indent = " " * 16
-            lines.append(textwrap.fill(f"{label}: {fact}", 120, initial_indent="    ", subsequent_indent=indent))
+def outcome(finding: Finding) -> str:
+    """What became of a loop, in a word or two.
+
+    ``lifted``: into recurrence nodes; ``vectorised``: into ordinary ops over all iterations, no custom node is needed;
+    ``left, simplified``: it stays with less in it, or in a form that engines run faster; ``left``.
+    """
+    if finding.lifted:
+        return "lifted" if finding.recurrence else "vectorised"
+    return "left, simplified" if finding.actions else "left"
+
+
+def short_names(findings: Iterable[Finding]) -> Callable[[str], str]:
+    """Shortens the long names that these findings speak of."""
+    return shortener(line for finding in findings for _, lines in facts(finding) for line in lines)
+
+
+def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:
+    lines = [f"  {title(finding)}: {outcome(finding)}"]
+    for label, told in facts(finding):
+        head, *others = [short(sentence) for sentence in told]
+        lines.append(_wrap(f"{label}:" if others else f"{label}: {head}", 4))
+        lines += [_wrap(sentence, 6) for sentence in ([head, *others] if others else [])]
     return "\n".join(lines)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def facts(finding: Finding) -> list[tuple[str, list[str]]]:
+    """What there is to tell of a loop, in sentences under labels; labels with nothing to tell are left out."""
+    trips = finding.trip_count if finding.trip_count != finding.reason else "not known before the loop runs"
+    told = [
+        ("reason", [finding.reason]),
+        ("computes", [finding.recurrence]),
+        ("trip count", [trips]),
+        ("carries", numbered(finding.carries)),
+        ("done", join_like(finding.actions)),
+    ]
+    return [(label, lines) for label, lines in told if any(lines)]
+
+
+def numbered(carries: Sequence[str]) -> list[str]:
+    """The carries by their number, the invariant ones together behind the others."""
+    still = [(k, carry.removesuffix(STILL)) for k, carry in enumerate(carries, 1) if carry.endswith(STILL)]
+    moving = [f"{k}. {carry}" for k, carry in enumerate(carries, 1) if not carry.endswith(STILL)]
+    if not still:
+        return moving
+    numbers, names = (", ".join(column) for column in zip(*((str(k), name) for k, name in still), strict=True))
+    return [*moving, f"{numbers}. {names}: {'never changes' if len(still) == 1 else 'never change'}"]
+
+
+def _wrap(text: str, indent: int) -> str:
+    return textwrap.fill(
+        text,
+        120,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from looplift.passes.journal import Journal
+from looplift.passes.stack_concats import Growth, growth_of
+from looplift.passes.stack_scatters import RowWrites, row_writes_of
 from looplift.passes.walk import loops
+from looplift.patterns.appends import Appends, appends_of
 from looplift.patterns.dependence import Dependence
-from looplift.patterns.evolution import Evolution, Invariant, evolution_of
+from looplift.patterns.evolution import Invariant, Unknown, evolution_of
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import trip_of
 from looplift.patterns.types import Types
-from looplift.patterns.view import Carry, view_of
+from looplift.patterns.view import Carry, LoopView, View, view_of
 
 
 def describe_loops(model: ir.Model, journal: Journal) -> None:
@@ -24,11 +27,23 @@ def describe_loops(model: ir.Model, journal: Journal) -> None:
         types = Types().with_body(view)
         dependence = Dependence(view, types)
         trip = trip_of(view, types)
-        sentences = [sentence(carry, evolution_of(carry, view, types, dependence)) for carry in view.carries]
+        sentences = [f"{carry.previous.name}: {_words(carry, view, types, dependence)}" for carry in view.carries]
         text = str(trip) if isinstance(trip, Refusal) else trip.fact.fact
         journal.describe(node, trip_count=text, carries=sentences)
 
 
-def sentence(carry: Carry, evolution: Evolution) -> str:
-    """For example ``v: add-step by 'step'``."""
-    return f"{carry.previous.name}: " + ("never changes" if isinstance(evolution, Invariant) else str(evolution))
+def _words(carry: Carry, view: View, types: Types, dependence: Dependence) -> str:
+    """For example ``add-step by 'step'``."""
+    evolution = evolution_of(carry, view, types, dependence)
+    if isinstance(evolution, Invariant):
+        return "never changes"
+    if not isinstance(evolution, Unknown):
+        return str(evolution)
+    if isinstance(view, LoopView):
+        if isinstance(appends_of(view, carry), Appends):
+            return "a list that every iteration adds to"
+        if isinstance(growth_of(view, carry, types), Growth):
+            return "an array that every iteration makes longer"
+    if isinstance(row_writes_of(view, carry, types), RowWrites):
+        return "an array of which every iteration writes a row"
+    return str(evolution)

@@ -176,15 +176,17 @@ class Attempt:
         loop = self.view.node
         name = node_name(loop)
         self.emit.insert_before(loop)
+        for node in self.emit.nodes:
+            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{name}"
         for old, new in self.replacements:
             replace_value(old, new)
         for proof, node in self.parts.nodes:
             node.name = f"{name}/{proof.carry.previous.name}"
-            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{name}"
             node.metadata_props[RECURRENCE] = str(proof.evolution)
             node.metadata_props[PROOF] = "; ".join(map(str, proof.obligations))
             journal.found(loop, f"{proof.carry.previous.name}: {proof.evolution}")
-        journal.did(loop, f"lifted: {self.trip.fact.fact}")
+        ops = sorted({node.op_type for _, node in self.parts.nodes})
+        journal.did(loop, f"lifted into {', '.join(ops)}" if ops else "computed for all iterations at once")
 
 
 def used_ports(view: View) -> list[Port]:

@@ -36,9 +36,11 @@ class LastState(RewriteRuleClassBase):
     """
 
     def pattern(self, op: Any, states: Any, index: Any) -> Any:
+        """What the rule looks for."""
         return op.Gather(states, index, _allow_other_attributes=True, _outputs=["last"])
 
     def check(self, context: MatchContext, states: ir.Value, index: ir.Value, last: ir.Value) -> MatchResult:
+        """The conditions in the docstring of the class."""
         result = MatchResult()
         axis = last.producer().attributes.get("axis")  # type: ignore[union-attr]
         array = constant(index, _opset(context))
@@ -49,6 +51,7 @@ class LastState(RewriteRuleClassBase):
         return result
 
     def rewrite(self, op: Any, states: ir.Value, index: ir.Value, last: ir.Value) -> Any:
+        """What stands there instead."""
         node = states.producer()
         assert node is not None
         final = node.outputs[FINAL]
@@ -65,11 +68,13 @@ class FirstStates(RewriteRuleClassBase):
     """
 
     def pattern(self, op: Any, states: Any, starts: Any, ends: Any, axes: Any) -> Any:
+        """What the rule looks for."""
         return op.Slice(states, starts, ends, axes)
 
     def check(
         self, context: MatchContext, states: ir.Value, starts: ir.Value, ends: ir.Value, axes: ir.Value
     ) -> MatchResult:
+        """The conditions in the docstring of the class."""
         result, opset = MatchResult(), _opset(context)
         node = states.producer()
         if opset < 12:
@@ -87,6 +92,7 @@ class FirstStates(RewriteRuleClassBase):
         return result if (start, axis) == (0, 0) and end >= 0 else result.fail("not the first rows", starts)
 
     def rewrite(self, op: Any, states: ir.Value, starts: ir.Value, ends: ir.Value, axes: ir.Value) -> Any:
+        """What stands there instead."""
         node = states.producer()
         assert node is not None
         limit, *others = node.inputs

@@ -92,7 +92,7 @@ class Unknown:
     refusal: Refusal
 
     def __str__(self) -> str:
-        return f"unknown: {self.refusal}"
+        return f"not a known recurrence: {self.refusal}"
 
 
 Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Overwritten | Unknown
@@ -130,7 +130,7 @@ class Walk:
             return Unknown(Refusal("an op that is not known reads the carried value", node))
         transfer = TRANSFER.get(node.op_type)
         if transfer is None:
-            return Unknown(Refusal(f"{node.op_type} of a carried value is no known recurrence", node))
+            return Unknown(Refusal(f"the carried value goes through {node.op_type}, which no rule follows", node))
         return transfer(self, node)
 
     def joins(self, value: ir.Value) -> bool:

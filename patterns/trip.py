@@ -49,8 +49,9 @@ class Scanned:
     @property
     def fact(self) -> Obligation:
         """The discharged obligation, for proofs and reports."""
-        times = str(self.static) if self.static is not None else f"the extent of '{self.over.outer.name}'"
-        return Obligation("the trip count is known before the loop starts", f"{times} along axis {self.over.axis}")
+        times = "one iteration" if self.static is None else f"{self.static} iterations, one"
+        rows = f"for each element of '{self.over.outer.name}' along axis {self.over.axis}"
+        return Obligation("the trip count is known before the loop starts", f"{times} {rows}")
 
 
 Trip = Counted | Scanned

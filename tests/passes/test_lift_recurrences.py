@@ -79,7 +79,7 @@ STAYS = {
     "a sum is multiplied": PASS + "a = Add(vp, step) vn = Mul(a, step) so = Identity(vn)",
     "two products in a row": PASS + "a = Mul(vp, step) k = Exp(step) vn = Mul(a, k) so = Identity(vn)",
     "a negated sum": PASS + "a = Add(vp, step) vn = Neg(a) so = Identity(vn)",
-    "Tanh of a carried value": PASS + "vn = Tanh(vp) so = Identity(vn)",
+    "goes through Tanh": PASS + "vn = Tanh(vp) so = Identity(vn)",
     "changes its type": PASS + "a = Cast<to = 10>(vp) d = Cast<to = 1>(a) vn = Add(d, step) so = Identity(vn)",
     "RandomNormalLike": PASS + "k = RandomNormalLike(step) vn = Add(vp, k) so = Identity(vn)",
 }

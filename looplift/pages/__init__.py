@@ -1,0 +1,1 @@
+"""The page of `looplift explain --html`: findings in words, loops drawn before and after."""
