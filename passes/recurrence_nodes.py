@@ -30,7 +30,7 @@ def add_step(
 
 def prefix_sum(carry: Carry, evolution: PrefixSum, over: OverTime, previous: bool) -> ir.Node:
     """PrefixSum (v_initial, x)."""
-    addends = _total([_signed(_series(term, carry, over), term, over) for term in evolution.addends], over)
+    addends = _series_total(evolution.addends, carry, over)
     return _written(new_node("PrefixSum", [carry.initial, addends], previous=previous), carry, over)
 
 
@@ -45,9 +45,10 @@ def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime,
         a = _number(carry, over, -1)
     else:
         a = _signed(over.outside(factor.value) if a_stays else _series(factor, carry, over), factor, over)
-    if addends:
-        parts = [(over.outside(_value(t)) if b_stays else _series(t, carry, over), t) for t in addends]
-        b = _total([_signed(part, term, over) for part, term in parts], over)
+    if addends and b_stays:
+        b = _total([_signed(over.outside(_value(term)), term, over) for term in addends], over)
+    elif addends:
+        b = _series_total(addends, carry, over)
     else:
         # x + (-0.0) is x for every x, -0.0 among them; for integers the zero has no sign.
         b = _number(carry, over, -0.0)
@@ -77,6 +78,16 @@ def _series(term: Term, carry: Carry, over: OverTime) -> ir.Value:
     if over.lead == 1 or not over.varies(value):
         return over.stack(value)
     return over.operand(value, over.rank(carry.previous))
+
+
+def _series_total(terms: Sequence[Term], carry: Carry, over: OverTime) -> ir.Value:
+    """The stack of the terms' sum, one of which varies: their elements broadcast, so their ranks are made equal."""
+    if len(terms) == 1:
+        return _signed(_series(terms[0], carry, over), terms[0], over)
+    values = [_value(term) for term in terms]
+    rank = max(over.rank(value) for value in ([carry.previous, *values] if over.lead > 1 else values))
+    operands = [over.operand(value, rank) for value in values]
+    return _total([_signed(operand, term, over) for operand, term in zip(operands, terms, strict=True)], over)
 
 
 def _over_time(value: ir.Value, over: OverTime) -> ir.Value:

@@ -306,6 +306,21 @@ def test_scan_8_with_its_batch():
         assert_equal(text, lifted, feed, opset=8)
 
 
+@pytest.mark.parametrize("update", ["a = Add(p, e) n = Add(a, w)", "a = Mul(p, e) d = Sub(a, w) n = Add(d, e)"])
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_joined_addends_of_different_ranks_broadcast_in_each_iteration(update, rows):
+    text = f"""
+    agraph (int64[2,3] v, int64[T,3] x, int64[2,3] w) => (int64[2,3] y, int64[R,2,3] ys) {{
+      y, ys = Scan <num_scan_inputs = 1, body = b (p, e) => (n, s) {{
+        {update} s = Identity(n)
+      }}> (v, x)
+    }}"""
+    lifted, _ = lift(text)
+    assert not loops_left(lifted)
+    random = np.random.default_rng(0)
+    assert_equal(text, lifted, {"v": random.integers(0, 9, (2, 3)), "x": random.integers(0, 9, (rows, 3)), "w": random.integers(0, 9, (2, 3))})
+
+
 def test_integers_join_their_additions():
     text = """
     agraph (int64 n, int32[2] x, int32[2] p, int32[2] q) => (int32[2] v) {
