@@ -26,7 +26,7 @@ import onnx.parser
 import onnxruntime
 
 from looplift.runtime.ops import all_ops
-from looplift.runtime.webgpu import Device, DeviceTensor, open_device
+from looplift.runtime.webgpu import Device, DeviceTensor, DeviceUnavailableError, open_device
 from looplift.runtime.webgpu.describe import behaviour_in_words
 from looplift.runtime.webgpu.device import Dispatch, Slice
 from looplift.runtime.webgpu.launch import run_package
@@ -299,7 +299,11 @@ def plot(device: Device, found: list[Row], path: Path) -> None:
 
 def main() -> None:
     seconds = float(os.environ.get("LOOPLIFT_BENCH_SECONDS", "4"))
-    device = open_device("webgpu")
+    try:
+        device = open_device("webgpu")
+    except DeviceUnavailableError as error:
+        print(f"not measured: {error}")
+        return
     session = onnxruntime.InferenceSession(
         onnx.parser.parse_model(LOOP).SerializeToString(), providers=["CPUExecutionProvider"]
     )

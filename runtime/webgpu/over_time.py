@@ -18,6 +18,9 @@ from .tensors import expand, host
 _FEWEST_COLUMNS = 32
 """With fewer columns, walking through time one dispatch after the other loses to the host."""
 
+_OFFSET_ALIGNMENT = 256
+"""The bytes to which WebGPU aligns the offset of a binding: a chunk of time is whole multiples of it."""
+
 
 def run_over_time(
     device: Device,
@@ -39,7 +42,8 @@ def run_over_time(
 
     Returns:
         v_final, scan_output (None if unused); or None where the numpy kernel is the one to take: few columns, no
-        steps, input that is not valid, or rows that do not start on a 32-bit word (odd columns of a small type).
+        steps, input that is not valid, rows that do not start on a 32-bit word (odd columns of a small type) or that
+        are too long for one binding.
     """
     values = [initial, *(value for value, _ in series.values())]
     given = [value for value in values if value is not None]
@@ -52,7 +56,9 @@ def run_over_time(
     if len(lengths) != 1 or lengths <= {(), (0,)}:
         return None
     (length,) = lengths
-    if columns < _FEWEST_COLUMNS or columns * initial.dtype.itemsize % 4:
+    row = columns * initial.dtype.itemsize
+    aligned_rows = _OFFSET_ALIGNMENT // math.gcd(row, _OFFSET_ALIGNMENT)
+    if columns < _FEWEST_COLUMNS or row % 4 or row * aligned_rows > device.limits["maxStorageBufferBindingSize"]:
         return None
     inputs = {"v_initial": expand(device, initial, shape).reshape((columns,))}
     for name, (value, invariant) in series.items():
