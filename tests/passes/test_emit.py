@@ -13,7 +13,7 @@ from looplift.patterns.types import Types
 from tests.helpers import run_ort
 
 
-@pytest.mark.parametrize("shape", itertools.product((1, 3), repeat=3))
+@pytest.mark.parametrize("shape", list(itertools.product((1, 3), repeat=3)))
 def test_an_axis_moves_as_in_numpy(shape):
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     for start, end in itertools.product(range(3), repeat=2):
