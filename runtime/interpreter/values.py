@@ -31,7 +31,20 @@ def truth(condition: Array) -> bool:
 
 
 def tensor_array(tensor: ir.TensorProtocol) -> Array:
-    """A tensor's elements, read-only; an external tensor stays memory-mapped, strings become Python's."""
+    """A tensor's elements, read-only; an external tensor stays memory-mapped, strings become Python's.
+
+    Raises:
+        LoopliftError: the tensor holds more or fewer elements than its shape says.
+    """
+    try:
+        return _elements(tensor)
+    except ValueError as error:
+        raise LoopliftError(
+            f"the data of tensor '{tensor.name}' does not fit its shape {list(tensor.shape)}"
+        ) from error
+
+
+def _elements(tensor: ir.TensorProtocol) -> Array:
     if tensor.dtype == ir.DataType.STRING:
         raw = np.asarray(tensor.numpy(), dtype=object)
         decoded = [text.decode() if isinstance(text, bytes) else text for text in raw.ravel()]

@@ -91,3 +91,12 @@ def test_shapes_of_empty_tensors_may_be_left_out() -> None:
     assert not compare(np.zeros((0, 4)), np.zeros((0, 0))).equal
     assert not compare(np.zeros((0, 4)), np.zeros((1, 0)), loose).equal
     assert not compare(np.zeros((0, 4)), np.zeros(0), loose).equal
+
+
+def test_an_unknown_extent_of_an_empty_tensor_may_become_known() -> None:
+    reading = Tolerance(zero_is_unknown=True)
+    assert compare(np.zeros((0, 0, 3)), np.zeros((0, 2, 3)), reading).equal
+    assert not compare(np.zeros((0, 2, 3)), np.zeros((0, 0, 3)), reading).equal
+    assert not compare(np.zeros((0, 0, 3)), np.zeros((0, 2, 4)), reading).equal
+    assert not compare(np.zeros((2, 0)), np.zeros((2, 0, 1)), reading).equal
+    assert not compare(np.zeros((2, 0, 0)), np.zeros((2, 1, 0)), reading).equal

@@ -209,6 +209,29 @@ def test_an_engine_that_is_wrong_about_the_original_is_no_difference() -> None:
     assert not verify(mended, scan, cases=10)
 
 
+def test_an_extent_that_only_the_rewritten_model_knows_is_no_difference() -> None:
+    text = """g (int64 n, float[3] x) => (float[A, B, 3] q) {
+      v, q = Loop (n, "", x) <body = b (int64 i, bool c, float[D] p) => (bool d, float[E] u, float[F, E] o) {
+        d = Identity(c)
+        u = Identity(p)
+        m = Constant<value = int64 {2}>()
+        w, o = Loop (m, "", p) <body = e (int64 j, bool k, float[G] r) => (bool l, float[H] s, float[I] t) {
+          l = Identity(k)
+          s = Tanh(r)
+          t = Identity(s)
+        }>
+      }> }"""
+    model = onnx.parser.parse_model(HEAD + text)
+    known = onnx.parser.parse_model(
+        HEAD
+        + """g (int64 n, float[3] x) => (float[A, B, 3] q) {
+          z = Constant<value = int64[3] {0, 2, 3}>()
+          q = ConstantOfShape(z) }"""
+    )
+    assert verify(model, known, {"n": np.array(0), "x": np.ones(3, np.float32)}, cases=0)
+    assert not verify(known, model, {"n": np.array(0), "x": np.ones(3, np.float32)}, cases=0, onnxruntime=False)
+
+
 def test_progress_is_told() -> None:
     told = []
     verify(ADD, ADD, cases=4, onnxruntime=False, progress=lambda done, total: told.append((done, total)))
