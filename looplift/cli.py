@@ -1,4 +1,4 @@
-"""The command line: ``looplift optimize | explain | verify | run | devices | kernels``."""
+"""The command line: ``looplift optimize | explain | verify | bench | run | devices | kernels``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from typing import Any
 import onnx_ir as ir
 
 from looplift import console, interop, storage
+from looplift.bench import bench
 from looplift.checking import feeds as feeds_file
 from looplift.checking.check import Check, verify
-from looplift.checking.inputs import Feeds, generate
+from looplift.checking.inputs import Feeds, generate, make_one
 from looplift.optimizer import explain, lift
 from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError
@@ -28,6 +29,8 @@ from looplift.session import Session
 
 EQUAL, DIFFERENT, FAILED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+
+_TIMES = ("before", "after")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_optimize(commands.add_parser("optimize", help="lift the loops of a model"))
     _add_explain(commands.add_parser("explain", help="say what each loop computes and whether it is lifted"))
     _add_verify(commands.add_parser("verify", help="compare two models, bit for bit"))
+    _add_bench(commands.add_parser("bench", help="measure a model against its rewritten form"))
     _add_run(commands.add_parser("run", help="run a model"))
     commands.add_parser("devices", help="list the devices that can run kernels").set_defaults(command=_devices)
     _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
@@ -112,6 +116,25 @@ def _add_checking(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("original", help="the ONNX file")
+    parser.add_argument("model", nargs="?", help="a file to measure it against (default: what optimize makes of it)")
+    parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
+    group = parser.add_argument_group("inputs that are made up")
+    group.add_argument("--trips", type=int, default=1000, help="what decides how often loops run (%(default)s)")
+    group.add_argument("--dim", action="append", default=[], metavar="N=SIZE", help="a symbolic dim; repeatable")
+    group.add_argument("--size", type=int, default=100, help="of the other unknown dims (%(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="they follow from it (%(default)s)")
+    group = parser.add_argument_group("measurement")
+    group.add_argument(
+        "--repeat", type=int, default=20, help="runs after the first, which is not counted (%(default)s)"
+    )
+    group.add_argument("--seconds", type=float, default=5.0, help="of one model in one engine (%(default)s)")
+    group.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"), help="of looplift's session")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_bench)
+
+
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the ONNX file")
     parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
@@ -135,17 +158,28 @@ def _optimize(options: argparse.Namespace) -> int:
     with console.working(f"lifting the loops of {options.model}"):
         result, report = lift(source, target=options.target, exact=not options.no_exact)
     console.show(console.report_table(report))
+    before = interop.to_ir(source)
+    after = before if result is None else result
+    nodes = console.count_ops(before), console.count_ops(after)
     if result is not None:
-        console.show(console.ops_table(interop.to_ir(source), result))
+        console.show(console.ops_table(*nodes))
         if options.verify:
             code = _settle(_check(options, options.model, result), options)
             if code != EQUAL:
                 console.complain(f"{options.output} is not written")
                 return code
+    sizes = [storage.bytes_on_disk(options.model)]  # before the output may take its place
     _write(source, result, options.output)
+    sizes.append(storage.bytes_on_disk(options.output))
     if options.json:
-        storage.write_bytes(report.to_json().encode(), options.json)
-    console.say(f"wrote {options.output}")
+        told = report.to_json(
+            target=options.target,
+            exact=not options.no_exact,
+            nodes=dict(zip(_TIMES, nodes, strict=True)),
+            bytes=dict(zip(_TIMES, sizes, strict=True)),
+        )
+        storage.write_bytes(told.encode(), options.json)
+    console.say(f"wrote {options.output}: {sizes[1]:,} bytes, {sizes[0]:,} before")
     return EQUAL
 
 
@@ -216,6 +250,44 @@ def _settle(check: Check, options: argparse.Namespace) -> int:
         console.complain("the original failed on all inputs, so nothing was compared: give --inputs that it accepts")
         return FAILED
     return EQUAL
+
+
+def _bench(options: argparse.Namespace) -> int:
+    source = interop.read(options.original)
+    model = interop.to_ir(source)
+    models: dict[str, interop.ModelLike] = {options.original: options.original}
+    with console.working("measuring") as say:
+        if options.model:
+            models[options.model] = options.model
+        else:
+            models |= {f"optimized, target {target}": _lifted(source, target) for target in TARGETS}
+        if options.inputs:
+            feeds = feeds_file.load(options.inputs, model.graph.inputs)
+        else:
+            dims = dict(map(_dim, options.dim))
+            feeds = make_one(model, dims=dims, size=options.size, count=options.trips, seed=options.seed)
+        rows = bench(models, feeds, repeat=options.repeat, seconds=options.seconds, device=options.device, progress=say)
+    if options.json:
+        print(console.bench_json(rows, feeds))
+    else:
+        console.show(console.bench_table(rows, feeds))
+    if all(row.problem for row in rows):
+        raise LoopliftError(f"{rows[0].engine}: {rows[0].problem}")
+    return DIFFERENT if any(row.same_bits is False for row in rows) else EQUAL
+
+
+def _lifted(source: interop.Source, target: str) -> ir.Model:
+    result, _ = lift(source, target=target, exact=True)
+    if result is None:
+        raise LoopliftError(f"{source.name} has no Loop or Scan: there is nothing to measure")
+    return result
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not (name and size.isdecimal()):
+        raise LoopliftError(f"--dim {text}: write NAME=SIZE, such as N=1000")
+    return name, int(size)
 
 
 def _run(options: argparse.Namespace) -> int:

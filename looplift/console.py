@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +18,17 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from looplift.bench import Row
 from looplift.checking.check import Check
+from looplift.checking.inputs import Feeds
 from looplift.legality import subgraphs_of
 from looplift.report import Report, outcome, short_names, title
 from looplift.wording import join_like
 
 _PIPE_WIDTH = 160
 """Columns of a table that goes into a file or a pipe."""
+
+_BENCH_NUMBERS = ("median ms", "runs", "times faster")
 
 _PATIENCE = 2.0
 """Seconds of work before a person is told that it goes on."""
@@ -88,9 +93,8 @@ def _op_names(graph: ir.Graph) -> Iterator[str]:
             yield from _op_names(inner)
 
 
-def ops_table(before: ir.Model, after: ir.Model) -> RenderableType:
-    """Nodes of each op before and after, those that changed marked."""
-    counts = count_ops(before), count_ops(after)
+def ops_table(*counts: dict[str, int]) -> RenderableType:
+    """Nodes of each op before and after (see `count_ops`), those that changed marked."""
     table = _table("op", "before", "after", "", numbers=("before", "after"))
     for name in sorted({*counts[0], *counts[1]}):
         old, new = (count.get(name, 0) for count in counts)
@@ -160,6 +164,29 @@ def _excerpt(value: Any) -> str:
         return "" if value is None else str(value)[:80]
     first = [str(item) for item in value.reshape(-1)[:6]]
     return " ".join(first) + (" ..." if value.size > 6 else "")
+
+
+def bench_table(rows: Sequence[Row], feeds: Feeds) -> RenderableType:
+    """Each model in each engine."""
+    table = _table("engine", "model", "median ms", "runs", "times faster", "same bits", numbers=_BENCH_NUMBERS)
+    for row in rows:
+        faster = "" if row.times_faster is None else f"{row.times_faster:,.2f}"
+        same = "" if row.same_bits is None else "yes" if row.same_bits else "[red]NO[/]"
+        time = _plain(row.problem) if row.milliseconds is None else f"{row.milliseconds:,.3f}"
+        table.add_row(_plain(row.engine), _plain(row.model), time, str(row.runs or ""), faster, same)
+    return _titled("inputs: " + ", ".join(f"{name} = {text}" for name, text in _summary(feeds).items()), table)
+
+
+def bench_json(rows: Sequence[Row], feeds: Feeds) -> str:
+    """The same as a JSON object: ``inputs`` and ``rows``."""
+    return json.dumps({"inputs": _summary(feeds), "rows": [dataclasses.asdict(row) for row in rows]}, indent=2)
+
+
+def _summary(feeds: Feeds) -> dict[str, str]:
+    return {
+        name: str(value) if isinstance(value, np.ndarray) and value.ndim == 0 else _type_of(value)
+        for name, value in feeds.items()
+    }
 
 
 def rows_table(heading: str, rows: Sequence[Any]) -> RenderableType:

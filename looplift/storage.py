@@ -93,6 +93,18 @@ def _require_data(tensor: onnx.TensorProto, folder: Path) -> None:
         raise LoopliftError(f"{data} is cut short: tensor {tensor.name!r} reaches past its end; copy it again")
 
 
+def bytes_on_disk(path: str | os.PathLike[str]) -> int:
+    """Bytes of an ONNX file and of the files that hold its external data."""
+    file = Path(path)
+    locations = {
+        entry.value
+        for tensor in external_tensors(read_proto(file))
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return sum(each.stat().st_size for each in (file, *(file.parent / location for location in locations)))
+
+
 def weight_bytes(model: ir.Model) -> int:
     """Bytes of all tensors of the model, wherever they lie."""
     return sum(tensor.nbytes for tensor in _tensors(model))

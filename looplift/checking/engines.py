@@ -163,10 +163,17 @@ class OnnxRuntime:
 
     def run(self, feeds: Feeds) -> Outcome:
         """See `Engine`. After a crash, or a run that took too long, every further run is an error."""
+        return self.measure(feeds, repeat=0, seconds=0.0)[0]
+
+    def measure(self, feeds: Feeds, *, repeat: int, seconds: float) -> tuple[Outcome, list[float]]:
+        """Runs it once, then up to `repeat` times for about so many seconds; gives the seconds of these runs, too."""
         if not self._ended:
-            self._send(feeds)
-        answer = self._receive(self._seconds)
-        return Outcome(None, _one_line(answer)) if isinstance(answer, str) else Outcome(answer)
+            self._send((feeds, repeat, seconds))
+        answer = self._receive(self._seconds + seconds)
+        if isinstance(answer, str):
+            return Outcome(None, _one_line(answer)), []
+        outputs, taken = answer
+        return Outcome(outputs), taken
 
     def close(self) -> None:
         """Ends the process."""

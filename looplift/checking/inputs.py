@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -73,6 +74,26 @@ def generate(model: ir.Model, *, seed: int = 0) -> Iterator[Case]:
         yield Case(plan.label, _make_feeds(model, counted, plan, rng))
 
 
+def make_one(model: ir.Model, *, dims: Mapping[str, int], size: int, count: int, seed: int = 0) -> Feeds:
+    """One set of plain inputs.
+
+    Args:
+        model: whose inputs.
+        dims: sizes of symbolic dims; one without a symbol is called ``INPUT axis K``.
+        size: of the other unknown dims.
+        count: what inputs that decide how often loops run are.
+        seed: the values follow from it.
+
+    Raises:
+        LoopliftError: no input has such a dim; an input is too large, or of a type that can't be made up.
+    """
+    counted, plan, rng = trip_inputs(model), _Plan(0, "plain", size, count, True, False), np.random.default_rng(seed)
+    known = {dim for value in model.graph.inputs for dim in _dims(value, False, rng) if isinstance(dim, str)}
+    if unknown := sorted(dims.keys() - known):
+        raise LoopliftError(f"no input has a dim {unknown[0]!r}; there are: {', '.join(sorted(known)) or 'none'}")
+    return _make_feeds(model, counted, plan, rng, dims)
+
+
 def _plans(seed: int) -> Iterator[_Plan]:
     number = itertools.count()
     for index, count in enumerate(COUNTS):
@@ -90,11 +111,17 @@ def _plans(seed: int) -> Iterator[_Plan]:
         yield _Plan(index, str(kind), int(size), int(count), uniform, override)
 
 
-def _make_feeds(model: ir.Model, counted: frozenset[str], plan: _Plan, rng: np.random.Generator) -> Feeds:
+def _make_feeds(
+    model: ir.Model,
+    counted: frozenset[str],
+    plan: _Plan,
+    rng: np.random.Generator,
+    given: Mapping[str, int] = MappingProxyType({}),
+) -> Feeds:
     values = [
         value for value in model.graph.inputs if plan.override or (value.name or "") not in model.graph.initializers
     ]
-    shapes = _shapes(values, counted, plan, rng)
+    shapes = _shapes(values, counted, plan, rng, given)
     return {
         value.name or "": _make(value.type, value, shapes[value.name or ""], value.name in counted, plan, rng)
         for value in values
@@ -122,10 +149,14 @@ def _make(
 
 
 def _shapes(
-    values: Sequence[ir.Value], counted: frozenset[str], plan: _Plan, rng: np.random.Generator
+    values: Sequence[ir.Value],
+    counted: frozenset[str],
+    plan: _Plan,
+    rng: np.random.Generator,
+    given: Mapping[str, int],
 ) -> dict[str, tuple[int, ...]]:
-    """A shape for each input; a symbolic dim has one size in all of them."""
-    sizes: dict[str, int] = {}
+    """A shape for each input; a symbolic dim has one size in all of them, the given one if there is one."""
+    sizes = dict(given)
     dims = {value.name or "": _dims(value, value.name in counted, rng) for value in values}
     for name, shape in dims.items():
         for key in (dim for dim in shape if isinstance(dim, str)):
@@ -133,7 +164,7 @@ def _shapes(
                 scalar_like = name in counted and rng.random() < 0.75
                 sizes[key] = 1 if scalar_like else plan.size if plan.uniform else int(rng.choice(SIZES))
     for name, shape in dims.items():
-        _shrink(name, shape, sizes)
+        _shrink(name, shape, sizes, given)
     return {name: tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape) for name, shape in dims.items()}
 
 
@@ -148,13 +179,13 @@ def _dims(value: ir.Value, counts: bool, rng: np.random.Generator) -> list[int |
     ]
 
 
-def _shrink(name: str, shape: Sequence[int | str], sizes: dict[str, int]) -> None:
-    """Makes unknown dims 1, the leading ones first, until the input is not too large."""
+def _shrink(name: str, shape: Sequence[int | str], sizes: dict[str, int], given: Container[str]) -> None:
+    """Makes unknown dims that are not given 1, the leading ones first, until the input is not too large."""
 
     def elements() -> int:
         return math.prod(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
 
-    for key in (dim for dim in shape if isinstance(dim, str)):
+    for key in (dim for dim in shape if isinstance(dim, str) and dim not in given):
         if elements() > _LARGEST_FREE:
             sizes[key] = 1
     if elements() > LARGEST_TENSOR:

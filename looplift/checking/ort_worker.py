@@ -2,14 +2,18 @@
 
 ONNX Runtime can't be stopped in the middle of an endless loop, and some malformed models bring the process down, so
 it does not run in the user's. Run as a script by `engines.OnnxRuntime`: pickled messages on standard input and output.
-First message: the model's path, answered by None or an error text. Then feeds, answered by a list or an error text.
+First message: the model's path, answered by None or an error text. Then feeds, how often to run and for how long at
+most; answered by the outputs and the seconds of every run, or an error text.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import sys
+import time
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 
@@ -27,10 +31,27 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     session = _answer(answers, lambda: load(pickle.load(requests)), show=lambda _: None)
     while session is not None:
         try:
-            feeds = pickle.load(requests)
+            feeds, *limits = pickle.load(requests)
         except EOFError:
             return
-        _answer(answers, lambda feeds=feeds: session.run(None, feeds), show=lambda outputs: outputs)
+        run = functools.partial(session.run, None, feeds)
+        _answer(answers, functools.partial(measure, run, *limits), show=lambda measured: measured)
+
+
+def measure(run: Callable[[], Any], repeat: int, seconds: float) -> tuple[Any, list[float]]:
+    """Runs something once, and then up to `repeat` times, but begins no run after so many seconds.
+
+    Returns:
+        What the first run gave, and the seconds that each of the others took: one at least, unless `repeat` is 0.
+    """
+    result = run()
+    taken: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while len(taken) < repeat and (not taken or time.perf_counter() < deadline):
+        started = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - started)
+    return result, taken
 
 
 def _answer(answers: BinaryIO, work: Any, show: Any) -> Any:

@@ -52,7 +52,10 @@ def test_optimize_writes_the_lifted_model_and_says_what_was_done(model, tmp_path
     assert not any(line.endswith(" ") for line in text.splitlines())
     assert looplift.verify(model, str(out), cases=5)
     assert [node.op_type for node in onnx.load(out).graph.node] == ["AddStep"]
-    assert json.loads(report.read_text())["findings"][0]["lifted"] is True
+    told = json.loads(report.read_text())
+    assert (told["findings"][0]["outcome"], told["outcomes"], told["target"]) == ("lifted", {"lifted": 1}, "kernel")
+    assert (told["nodes"]["before"]["Loop"], told["nodes"]["after"]["ai.looplift::AddStep"]) == (1, 1)
+    assert told["bytes"] == {"before": Path(model).stat().st_size, "after": out.stat().st_size}
     assert names(tmp_path) == ["in.onnx", "out.onnx", "report.json"]
 
 
@@ -111,6 +114,34 @@ def test_explain_as_text_and_as_json(model, capsys) -> None:
     assert cli.main(["explain", model, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["loops"], report["lifted"], report["findings"][0]["node"]) == (1, 1, "clock")
+
+
+def test_the_standard_target_has_no_node_of_ours(model, tmp_path, capsys) -> None:
+    out = tmp_path / "out.onnx"
+    assert cli.main(["optimize", model, "-o", str(out), "--target", "standard", "--verify", "--cases", "12"]) == 0
+    assert "equal, bit for bit" in capsys.readouterr().out
+    written = onnx.load(out)
+    assert {entry.domain for entry in written.opset_import} == {""}
+    assert "CumSum" in {node.op_type for node in written.graph.node}
+    assert cli.main(["explain", model, "--target", "standard"]) == 0
+    assert "AddStep became CumSum" in capsys.readouterr().out
+
+
+def test_sizes_count_the_weights_beside_a_model(model, tmp_path) -> None:
+    proto = onnx.load(model)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(1000, dtype=np.float32), "big"))
+    file = tmp_path / "with.onnx"
+    onnx.save(proto, file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert cli.storage.bytes_on_disk(file) == file.stat().st_size + (tmp_path / "w.bin").stat().st_size > 4000
+
+
+def test_explain_writes_a_page(model, tmp_path, capsys) -> None:
+    page = tmp_path / "out.html"
+    assert cli.main(["explain", model, "--html", str(page)]) == 0
+    assert f"1 of 1 loop lifted; wrote {page}" in capsys.readouterr().out
+    assert "<svg" in page.read_text()
+    assert cli.main(["explain", model, "--html", str(tmp_path / "no" / "out.html")]) == 2
+    assert_one_line(capsys.readouterr().err, "no folder")
 
 
 def test_explain_says_something_of_a_model_that_is_refused(tmp_path, capsys) -> None:

@@ -1,0 +1,130 @@
+"""`looplift bench`: the original against rewritten models, in ONNX Runtime and in our Session, on the same inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from looplift import interop
+from looplift.checking.compare import Tolerance, Value, compare
+from looplift.checking.engines import OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
+from looplift.checking.inputs import Feeds
+from looplift.checking.ort_worker import measure
+from looplift.runtime.errors import LoopliftError
+from looplift.session import Session
+
+LONGEST_RUN = 300.0
+"""Seconds that one run in ONNX Runtime may take."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One model in one engine.
+
+    Attributes:
+        model: how it is called.
+        engine: what ran it.
+        milliseconds: median of the runs after the first; None if it failed.
+        runs: how many these are.
+        times_faster: than the original in this engine; None for the original, or if one failed.
+        same_bits: as the original's outputs in this engine; None as before.
+        problem: why it failed.
+    """
+
+    model: str
+    engine: str
+    milliseconds: float | None = None
+    runs: int = 0
+    times_faster: float | None = None
+    same_bits: bool | None = None
+    problem: str = ""
+
+
+_Measured = tuple[Outcome, list[float]]
+_Measure = Callable[[interop.ModelLike], _Measured]
+
+
+def bench(
+    models: Mapping[str, interop.ModelLike],
+    feeds: Feeds,
+    *,
+    repeat: int = 20,
+    seconds: float = 5.0,
+    device: str = "auto",
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Row, ...]:
+    """Measures models on the same inputs, each in ONNX Runtime (if installed; one thread) and in a `Session`.
+
+    Args:
+        models: by name; the first one is the original, which the others are compared with.
+        feeds: the inputs.
+        repeat: runs after the first, which is not counted.
+        seconds: of one model in one engine, no run begins later.
+        device: of the session.
+        progress: told what is measured next.
+
+    Raises:
+        LoopliftError: the device is not there.
+    """
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="looplift-") as folder:
+        chosen = Session(next(iter(models.values())), device).device.split(" ")[0]
+        for engine, run in _engines(feeds, repeat, seconds, device, chosen, Path(folder)):
+            measured = []
+            for name, model in models.items():
+                progress(f"{name} in {engine}")
+                measured.append((name, run(model)))
+            rows += _rows(engine, measured)
+    return tuple(rows)
+
+
+def _engines(
+    feeds: Feeds, repeat: int, seconds: float, device: str, name: str, folder: Path
+) -> Iterator[tuple[str, _Measure]]:
+    if has_onnxruntime():
+        yield "ONNX Runtime", lambda model: _in_onnxruntime(model, feeds, repeat, seconds, folder)
+    yield f"looplift on {name}", lambda model: _in_session(model, feeds, repeat, seconds, device)
+
+
+def _in_onnxruntime(model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, folder: Path) -> _Measured:
+    source = interop.read(model)
+    file = file_for_onnxruntime(source, interop.to_ir(source), folder)
+    with contextlib.closing(OnnxRuntime(file, seconds=LONGEST_RUN)) as engine:
+        try:
+            engine.wait_until_loaded()
+        except LoopliftError as error:
+            return Outcome(None, str(error)), []
+        return engine.measure(feeds, repeat=repeat, seconds=seconds)
+
+
+def _in_session(model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, device: str) -> _Measured:
+    session = Session(model, device)
+    try:
+        outputs, taken = measure(lambda: session.run(None, feeds), repeat, seconds)
+    except LoopliftError as error:
+        return Outcome(None, str(error)), []
+    return Outcome(outputs), taken
+
+
+def _rows(engine: str, measured: Sequence[tuple[str, _Measured]]) -> Iterator[Row]:
+    (_, (expected, base)), *_ = measured
+    for k, (name, (outcome, taken)) in enumerate(measured):
+        if outcome.outputs is None:
+            yield Row(name, engine, problem=outcome.error)
+            continue
+        row = Row(name, engine, statistics.median(taken) * 1e3, len(taken))
+        if k and expected.outputs is not None:
+            faster = statistics.median(base) / statistics.median(taken)
+            row = dataclasses.replace(row, times_faster=faster, same_bits=_same_bits(expected.outputs, outcome.outputs))
+        yield row
+
+
+def _same_bits(expected: Sequence[Value], got: Sequence[Value]) -> bool:
+    exact = Tolerance(0, shape_of_empty=False)
+    return len(expected) == len(got) and all(
+        compare(one, other, exact).equal for one, other in zip(expected, got, strict=True)
+    )
