@@ -31,6 +31,7 @@ from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
 from looplift.passes.simplify import Simplify
 from looplift.passes.simplify_condition import SimplifyCondition
+from looplift.passes.split_slices import SplitSlices
 from looplift.passes.stack_concats import StackConcats
 from looplift.passes.stack_scatters import StackScatters
 from looplift.passes.stack_sequences import StackSequences
@@ -53,6 +54,7 @@ def normalisers() -> Sequence[Pass]:
     return (
         Simplify(),
         ForwardInvariantCarries(),
+        SplitSlices(),
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),

@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.patterns.constants import constant
+from looplift.patterns.constants import constant, scalar
 from looplift.patterns.types import Types
 from looplift.patterns.view import LoopView, View
 
@@ -23,10 +23,18 @@ class Index:
     first: int
     stride: int
 
-    @property
-    def never_negative(self) -> bool:
-        """Whether every iteration's value is at least zero."""
-        return self.first >= 0 and self.stride >= 0
+    def lowest(self, view: View) -> int | None:
+        """A bound on every iteration's value from below, None if there is none to be seen."""
+        if self.stride >= 0:
+            return self.first
+        last = last_iteration(view)
+        return None if last is None else self.first + self.stride * last
+
+
+def last_iteration(view: View) -> int | None:
+    """The number of the last iteration that a constant trip limit allows, None without one."""
+    limit = scalar(view.max_trip, view.opset) if isinstance(view, LoopView) and view.max_trip is not None else None
+    return max(limit - 1, 0) if isinstance(limit, int) and limit <= LIMIT else None
 
 
 def index_of(value: ir.Value | None, view: View, types: Types) -> Index | None:
@@ -58,6 +66,8 @@ def _index(value: ir.Value, view: View, types: Types, depth: int) -> Index | Non
         dtype = types[value].dtype
         integer = dtype in (ir.DataType.INT64, ir.DataType.INT32)
         return _index(node.inputs[0], view, types, depth + 1) if integer and node.inputs[0] is not None else None
+    if node.op_type == "Where":
+        return _wrapped(node, view, types, depth)
     if node.op_type not in ("Add", "Sub", "Mul") or len(node.inputs) != 2:
         return None
     left, right = (None if x is None else _index(x, view, types, depth + 1) for x in node.inputs)
@@ -70,6 +80,20 @@ def _index(value: ir.Value, view: View, types: Types, depth: int) -> Index | Non
     if left.stride and right.stride:
         return None
     return Index(left.first * right.first, left.first * right.stride + left.stride * right.first)
+
+
+def _wrapped(node: ir.Node, view: View, types: Types, depth: int) -> Index | None:
+    """``where(i < 0, i + extent, i)``: how indices that may be negative are read. One that never is stays."""
+    test = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if test is None or test.op_type != "Less" or test.domain not in ("", "ai.onnx") or node.inputs[2] is None:
+        return None
+    tested, bound = (None if x is None else _index(x, view, types, depth + 1) for x in test.inputs)
+    if tested is None or bound is None or bound.stride != 0:
+        return None
+    lowest = tested.lowest(view)
+    if lowest is None or lowest < bound.first:
+        return None
+    return _index(node.inputs[2], view, types, depth + 1)
 
 
 __all__ = ["Index", "index_of"]

@@ -76,7 +76,8 @@ def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) 
         return None
     step = [1] if steps is None else _ints(steps, view.opset)
     start, end = index_of(starts, view, types), index_of(ends, view, types)
-    if start is None or not start.never_negative or step is None or step[0] < 1:
+    lowest = start.lowest(view) if start is not None else None
+    if start is None or lowest is None or lowest < 0 or step is None or step[0] < 1:
         return None
     one_long = steps is None and end == Index(start.first + 1, start.stride)
     return RowCut(node, data, starts, axes[0] % rank, start, one_long)
@@ -106,7 +107,10 @@ def in_range(whole: TensorType, index: Index, axis: int, trip: Trip) -> bool:
     extent = whole.shape[axis] if whole.shape is not None else None
     if not isinstance(extent, int) or trip.static is None:
         return False
-    return trip.static == 0 or (index.never_negative and index.first + index.stride * (trip.static - 1) < extent)
+    if trip.static == 0:
+        return True
+    ends = index.first, index.first + index.stride * (trip.static - 1)
+    return min(ends) >= 0 and max(ends) < extent
 
 
 def _dropped_by_squeeze(cut: RowCut, types: Types, opset: int) -> bool:
