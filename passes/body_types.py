@@ -6,10 +6,18 @@ import onnx_ir as ir
 
 from looplift.passes.walk import GraphLike
 from looplift.patterns.proof import Refusal
+from looplift.patterns.row_cuts import row_cuts
+from looplift.patterns.trip import trip_of
 from looplift.patterns.types import Types
 from looplift.patterns.values import subgraphs
-from looplift.patterns.view import is_loop, is_scan, view_of
+from looplift.patterns.view import View, is_loop, is_scan, view_of
 from looplift.runtime.ops import DOMAIN
+
+
+def types_inside(view: View, types: Types) -> Types:
+    """These facts and those of a loop's body, in which slices that are proven to cut one row do."""
+    trip = trip_of(view, types)
+    return types.with_body(view) if isinstance(trip, Refusal) else row_cuts(view, types, trip)[1]
 
 
 def types_around(model: ir.Model, node: ir.Node) -> Types:
@@ -19,7 +27,7 @@ def types_around(model: ir.Model, node: ir.Node) -> Types:
         if is_loop(outer) or is_scan(outer):
             view = view_of(outer, opset)
             if not isinstance(view, Refusal):
-                types = types.with_body(view)
+                types = types_inside(view, types)
     return types
 
 

@@ -7,21 +7,27 @@ import onnx_ir as ir
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import remove_node, replace_value
 from looplift.patterns.constants import scalar
+from looplift.patterns.extents import equal_entries
 from looplift.patterns.proof import label
+from looplift.patterns.types import Types
 from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import is_loop, is_scan
 from looplift.runtime.errors import LoopliftError
 
 
-def taken_branch(node: ir.Node, opset: int) -> ir.Graph | None:
+def taken_branch(node: ir.Node, types: Types, opset: int) -> ir.Graph | None:
     """The branch that an If takes every time, or None; also None where an output of it could not be copied.
 
-    Two results of the graph that are one value in the branch need an Identity, which takes sequences from opset 14
-    and optionals from 16.
+    Taken every time: the condition is constant, or asks whether an extent is a number and `types` tell. PyTorch
+    exports ``squeeze`` of an axis as such an If. Two results of the graph that are one value in the branch need an
+    Identity, which takes sequences from opset 14 and optionals from 16.
     """
     if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
         return None
     condition = scalar(node.inputs[0], opset)
+    if condition is None:
+        answers = equal_entries(node.inputs[0], lambda value: types[value].shape, opset)
+        condition = answers[0] if answers is not None and len(answers) == 1 else None
     if not isinstance(condition, bool):
         return None
     branch = node.attributes.get("then_branch" if condition else "else_branch")

@@ -6,6 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from looplift.passes.body_types import types_inside
 from looplift.passes.branches import inline_branch, taken_branch
 from looplift.passes.journal import Journal
 from looplift.passes.no_ops import copied_value
@@ -63,11 +64,11 @@ def _simplify(
         loop = is_loop(node) or is_scan(node)
         for inner in subgraphs(node):
             view = view_of(node, opset) if loop else None
-            facts = types if view is None or isinstance(view, Refusal) else types.with_body(view)
+            facts = types if view is None or isinstance(view, Refusal) else types_inside(view, types)
             changed |= _simplify(inner, opset, facts, inside or loop, removed, journal)
         if node.graph is None or not (inside or _near_loop(node)):
             continue
-        branch = taken_branch(node, opset)
+        branch = taken_branch(node, types, opset)
         if branch is not None:
             inline_branch(node, branch, journal)
             removed.append(node)

@@ -9,7 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.body_types import types_around
+from looplift.passes.body_types import types_around, types_inside
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.stacking import (
@@ -110,7 +110,7 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
     view = loop_view(node, place.opset) if is_loop(node) and place.opset >= OLDEST else None
     if view is None or isinstance(view, Refusal):
         return None
-    inner = types.with_body(view)
+    inner = types_inside(view, types)
     growth = first_found(view, lambda carry: growth_of(view, carry, inner), journal)
     return None if growth is None else _rewrite(view, growth, inner, journal)
 

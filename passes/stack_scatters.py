@@ -9,7 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.body_types import types_around
+from looplift.passes.body_types import types_around, types_inside
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.stacking import (
@@ -112,7 +112,7 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
     # Scan-8, whose tensors have a batch axis, is older than ScatterND.
     if isinstance(view, Refusal) or place.opset < OLDEST:
         return None
-    inner = types.with_body(view)
+    inner = types_inside(view, types)
     writes = first_found(view, lambda carry: row_writes_of(view, carry, inner), journal)
     return None if writes is None else _rewrite(view, writes, inner, journal)
 

@@ -10,7 +10,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.body_types import types_around
+from looplift.passes.body_types import types_around, types_inside
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.stacking import (
@@ -81,7 +81,7 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
     view = loop_view(node, place.opset) if is_loop(node) else None
     if view is None or isinstance(view, Refusal):
         return None
-    inner = types.with_body(view)
+    inner = types_inside(view, types)
     plan = first_found(view, lambda carry: _plan(view, carry, inner) if is_sequence(carry.initial) else None, journal)
     return None if plan is None else _rewrite(view, plan, inner, journal)
 

@@ -78,7 +78,7 @@ def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int) -> Dims 
             lambda x, y: x * y if isinstance(x, int) and isinstance(y, int) else None, inner(0), inner(1)
         )
     if node.op_type == "Where" and node.inputs[0] is not None:
-        return _chosen(_tested(node.inputs[0], shape_of, opset, depth), inner(1), inner(2))
+        return _chosen(equal_entries(node.inputs[0], shape_of, opset, depth), inner(1), inner(2))
     return None
 
 
@@ -99,9 +99,11 @@ def _elementwise(op: Callable[[Dim, Dim], Dim], left: Dims | None, right: Dims |
     return tuple(op(x, y) for x, y in pairs)
 
 
-def _tested(condition: ir.Value, shape_of: ShapeOf, opset: int, depth: int) -> tuple[bool | None, ...] | None:
-    """Which entries two tensors of extents have in common, None for an entry where that is not known."""
-    node = condition.producer()
+def equal_entries(
+    condition: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0
+) -> tuple[bool | None, ...] | None:
+    """What an Equal of two tensors of extents says, entry by entry; None for an entry where that is not known."""
+    node = condition.producer() if condition is not None else None
     if node is None or node.op_type != "Equal" or node.domain not in ("", "ai.onnx"):
         return None
     left, right = (entries(value, shape_of, opset, depth + 1) for value in node.inputs)

@@ -79,7 +79,7 @@ def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) 
     lowest = start.lowest(view) if start is not None else None
     if start is None or lowest is None or lowest < 0 or step is None or step[0] < 1:
         return None
-    one_long = steps is None and end == Index(start.first + 1, start.stride)
+    one_long = end == Index(start.first + 1, start.stride)
     return RowCut(node, data, starts, axes[0] % rank, start, one_long)
 
 
@@ -105,6 +105,8 @@ def _proven(cut: RowCut, view: View, types: Types, trip: Trip) -> bool:
 def in_range(whole: TensorType, index: Index, axis: int, trip: Trip) -> bool:
     """Whether every iteration's index lies inside the axis, for certain."""
     extent = whole.shape[axis] if whole.shape is not None else None
+    if isinstance(extent, str) and extent == trip.extent:
+        return index == Index(0, 1)
     if not isinstance(extent, int) or trip.static is None:
         return False
     if trip.static == 0:

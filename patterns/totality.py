@@ -155,14 +155,17 @@ def _squeeze(node: ir.Node, types: Types, opset: int) -> bool:
 
 
 def _reshape(node: ir.Node, types: Types, opset: int) -> bool:
-    """To one axis, or to constant extents with as many elements as the operand is known to have."""
+    """To one axis longer than 1, or to constant extents with as many elements as the operand is known to have."""
     shape = constant(node.inputs[1], opset)
     if shape is None or shape.ndim != 1:
         return False
-    if shape.tolist() == [-1]:
+    if sorted(shape.tolist()) == [-1] + [1] * (len(shape) - 1):
         return True
     count = _element_count(types[node.inputs[0]])
-    return count is not None and bool((shape > 0).all()) and math.prod(shape.tolist()) == count
+    given = [int(extent) for extent in shape if extent != -1]
+    if count is None or not all(extent > 0 for extent in given) or len(shape) - len(given) > 1:
+        return False
+    return math.prod(given) == count or (len(given) < len(shape) and count % math.prod(given) == 0)
 
 
 def _element_count(fact: TensorType) -> int | None:

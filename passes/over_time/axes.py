@@ -106,12 +106,23 @@ def transpose(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 
 def reshape(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
-    """Reshape and Flatten to a shape known in full: the leading extents are copied (0), the rest is given."""
-    value, shape = _first(node), over.types[node.outputs[0]].shape
-    if shape is None or not all(isinstance(dim, int) for dim in shape) or 0 in shape:
+    """Reshape and Flatten: the leading extents stay, the element's new ones are numbers or extents it had before."""
+    value, result = _first(node), over.types[node.outputs[0]]
+    before, after = over.types[value].shape, result.shape
+    if before is None or after is None or not all(isinstance(dim, int) or dim in before for dim in after):
         raise Refused(Refusal(f"the shape that {node.op_type} makes is not known", node))
-    target = [0] * over.lead + [dim for dim in shape if isinstance(dim, int)]
-    return [over.emit.op("Reshape", [over.stack(value), over.emit.const(target)])]
+    emit, stack = over.emit, over.stack(value)
+    numbers = [dim for dim in after if isinstance(dim, int)]
+    if len(numbers) == len(after) and 0 not in numbers:
+        return [emit.op("Reshape", [stack, emit.const([0] * over.lead + numbers)])]
+    if None in after:
+        raise Refused(Refusal(f"the shape that {node.op_type} makes is not known", node))
+    shape = emit.op("Shape", [stack])
+    parts = [emit.slice(shape, 0, over.lead, 0)]
+    for dim in after:
+        axis = over.lead + before.index(dim) if dim in before else 0
+        parts.append(emit.const([dim]) if isinstance(dim, int) else emit.slice(shape, axis, axis + 1, 0))
+    return [over.reshaped(stack, emit.op("Concat", parts, {"axis": 0}), result, node)]
 
 
 def concat(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:

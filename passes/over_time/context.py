@@ -15,7 +15,7 @@ from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.row_cuts import RowCut
 from looplift.patterns.totality import is_total
 from looplift.patterns.trip import Trip, surely_runs
-from looplift.patterns.types import Types
+from looplift.patterns.types import TensorType, Types
 from looplift.patterns.values import subgraphs
 from looplift.patterns.view import View
 
@@ -102,6 +102,18 @@ class OverTime:
     def trip_count(self) -> ir.Value:
         """The number of iterations as an int64 scalar."""
         return self._sources.trip_count(self.emit)
+
+    def reshaped(self, stack: ir.Value, extents: ir.Value, element: TensorType, node: ir.Node) -> ir.Value:
+        """A stack in another shape, all of whose extents are given and may be zero; `element` is what comes out.
+
+        Before opset 14 Reshape takes a zero for "as before", so there the element may have none, and if the number of
+        iterations is zero, the first extent was zero before too.
+        """
+        if self.emit.opset >= 14:
+            return self.emit.op("Reshape", [stack, extents], {"allowzero": 1})
+        if element.shape is None or not all(isinstance(dim, int) and dim > 0 for dim in element.shape):
+            raise Refused(Refusal(f"{node.op_type} to extents that may be zero needs opset 14", node))
+        return self.emit.op("Reshape", [stack, extents])
 
     def _make_stack(self, value: ir.Value) -> ir.Value:
         too_large = self._footprint.refusal(value, self.types)

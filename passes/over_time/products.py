@@ -79,20 +79,21 @@ def gemm(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     a, b, c = [*node.inputs, None][:3]
     assert a is not None and b is not None
     invariant = all(value is None or not over.varies(value) for value in (b, c))
-    shape, result = over.types[a].shape, over.types[node.outputs[0]].shape
+    shape, result = over.types[a].shape, over.types[node.outputs[0]]
     if not invariant or ("transA" in node.attributes and node.attributes["transA"].as_int()):
         raise Refused(Refusal("more of Gemm than its rows varies", node))
     if c is not None and not _one_row(over.types[c].shape):
         raise Refused(Refusal("the bias of Gemm has a row of its own for each row", node))
-    if shape is None or result is None or not all(isinstance(dim, int) for dim in (*shape, *result)):
-        raise Refused(Refusal("the shape of Gemm's rows is not known", node))
-    emit = over.emit
-    rows = emit.op("Reshape", [over.stack(a), emit.const([-1, int(shape[1] or 0)])])
+    if shape is None or not isinstance(shape[1], int) or shape[1] == 0:
+        raise Refused(Refusal("the length of Gemm's rows is not known", node))
+    emit, stack = over.emit, over.stack(a)
+    rows = emit.op("Reshape", [stack, emit.const([-1, shape[1]])])
     bias = [over.outside(c)] if c is not None else []
     product = emit.op("Gemm", [rows, over.outside(b), *bias], dict(node.attributes))
-    leading = emit.slice(emit.op("Shape", [over.stack(a)]), 0, over.lead, 0)
-    extents = emit.op("Concat", [leading, emit.const([int(dim or 0) for dim in result])], {"axis": 0})
-    return [emit.op("Reshape", [product, extents])]
+    leading = emit.slice(emit.op("Shape", [stack]), 0, over.lead + 1, 0)
+    width = emit.slice(emit.op("Shape", [product]), 1, 2, 0)
+    extents = emit.op("Concat", [leading, width], {"axis": 0})
+    return [over.reshaped(product, extents, result, node)]
 
 
 def _one_row(shape: tuple[Dim, ...] | None) -> bool:

@@ -19,9 +19,9 @@ CONSTANTS = """
   whole = Slice(x, zero, top, zero, one)
   first = Gather<axis = 1>(whole, s0)
   start = Shape(first)
-  state = ConstantOfShape(start)
 """
 BATCH_FIRST = f"""agraph (float[B,T,3] x) => (float[R,S,D] y, float[P,Q] last) {{{{ {CONSTANTS}
+  state = ConstantOfShape(start)
   {{outside}}
   last, s = Loop (time, "", state) <body = b (int64 i, bool ci, h) => (bool co, hn, so) {{{{
     co = Identity(ci)
@@ -53,5 +53,73 @@ def test_batch_first(outside, body, made):
     model, findings = lift(text)
     assert loops_left(model) == 0, findings
     assert sorted(set(nodes(model))) == made
+    for run in RUNS:
+        assert_equal(parse(text), model, run)
+
+
+def narrow(end: str = "s1", step: str = "") -> str:
+    """x[:, i : i + 1].squeeze(1), which PyTorch exports as a choice by the extent."""
+    return f"""i1 = Unsqueeze(i, zero)
+    j = Add(i, {end})
+    j1 = Unsqueeze(j, zero)
+    wide = Slice(x, i1, j1, one{step})
+    size = Shape(wide)
+    extent = Gather(size, s1)
+    is_one = Equal(extent, s1)
+    r1 = If (is_one) <
+      then_branch = t () => (squeezed) {{ squeezed = Squeeze(wide, one) }},
+      else_branch = e () => (as_is) {{ as_is = Identity(wide) }}
+    >"""
+
+
+LAYER = """table = Constant<value = float[3,3] {0, 2, 0, 4, 0, 0, 0, 0, 8}>()
+  bias = Constant<value_floats = [0.5, 1.0, 2.0]>()"""
+VIEWS = """rows = Constant<value_ints = [-1, 1, 3]>()
+  rest = Constant<value_ints = [-1]>()
+  b1 = Unsqueeze(batch, zero)
+  flat = Concat<axis = 0>(b1, rest)"""
+
+MORE = {
+    "squeezed slice": ("", narrow() + " hn = Add(h, r1)"),
+    "squeezed slice with a step": ("", narrow(step=", one") + " hn = Add(h, r1)"),
+    "linear layer": (LAYER, "p = Gemm<transB = 1>(r, table, bias) g = Sigmoid(p) m = Mul(g, h) hn = Add(m, r)"),
+    "two views": (VIEWS, "q = Reshape(r, rows) d = Reshape(q, flat) hn = Add(h, d)"),
+}
+
+
+@pytest.mark.parametrize(("outside", "body"), MORE.values(), ids=MORE)
+def test_batch_first_with_extents_that_change_on_the_way(outside, body):
+    text = BATCH_FIRST.format(outside=outside, body=body)
+    model, findings = lift(text)
+    assert loops_left(model) == 0, findings
+    for run in RUNS:
+        assert_equal(parse(text), model, run)
+
+
+def test_a_squeeze_of_an_axis_of_unknown_extent_stays_a_choice():
+    """Reading one row further than there are: the slice may be empty, which the If lets pass."""
+    body = narrow(end="s2") + " hn = Add(h, r1)"
+    model, _ = lift(BATCH_FIRST.format(outside="", body=body))
+    assert loops_left(model) == 1
+
+
+CHUNKS = """agraph (float[B,T,3] x) => (float[R,S,D] y, float[P,Q,U] last) {{ {constants}
+  state = Unsqueeze(first, one)
+  empty = SequenceEmpty()
+  last, s = Loop (time, "", state, empty) <body = b (int64 i, bool ci, h, list) => (bool co, hn, longer) {{
+    co = Identity(ci)
+    i1 = Unsqueeze(i, zero) j = Add(i, s1) j1 = Unsqueeze(j, zero) r = Slice(x, i1, j1, one, one)
+    hn = Add(h, r)
+    longer = SequenceInsert(list, hn)
+  }}>
+  y = ConcatFromSequence<axis = {axis}>(s)
+}}"""
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_a_list_of_rows_that_are_concatenated(axis):
+    text = CHUNKS.format(constants=CONSTANTS, axis=axis)
+    model, findings = lift(text)
+    assert loops_left(model) == 0, findings
     for run in RUNS:
         assert_equal(parse(text), model, run)

@@ -41,7 +41,8 @@ from tests.helpers import model
 )
 def test_shapes_follow_the_computation(nodes, shape):
     """`n1` holds a number that the graph does not know; a symbol may be 0, which Reshape takes for "as before"."""
-    subject = model(f"""agraph (float[A,3] x, float[3] v, float[B] w, float[A,2,3] z, int64[1] n1, int64[1] rows) => (float y) {{
+    inputs = "float[A,3] x, float[3] v, float[B] w, float[A,2,3] z, int64[1] n1, int64[1] rows"
+    subject = model(f"""agraph ({inputs}) => (float y) {{
         one = Constant<value_ints = [1]>()
         last = Constant<value_ints = [-1]>()
         top = Constant<value_ints = [9223372036854775807]>()
