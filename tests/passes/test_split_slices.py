@@ -97,7 +97,7 @@ def test_two_axes_that_move():
     assert_equal(text, model, {"x": x(8, 8)})
 
 
-@pytest.mark.parametrize("bound, rows", [(0, "identity"), (3, "some twice")])
+@pytest.mark.parametrize(("bound", "rows"), [(0, "identity"), (3, "some twice")])
 def test_an_index_is_known_only_if_its_branch_is(bound, rows):
     text = f"""
 agraph (float[8, 4] x) => (float[8, 4] y) <int64 eight = {{8}}> {{
