@@ -23,6 +23,7 @@ from looplift.passes.walk import Place, loops
 from looplift.patterns.constants import scalar
 from looplift.patterns.extents import entries
 from looplift.patterns.index import Index
+from looplift.patterns.placement import is_copied, may_be_read_in_place, may_be_written_in_place
 from looplift.patterns.row_reads import RowRead, row_reads
 from looplift.patterns.trip import Counted, trip_of
 from looplift.patterns.types import Dim, TensorType, Types, is_public
@@ -52,14 +53,16 @@ class LoopToScan:
        (`patterns.types`), and the ranks of all body outputs are known, which ONNX Runtime demands;
     3. at least one row of a tensor from outside is read at ``first + stride * iteration`` (`patterns.row_reads`). It
        has as many rows as iterations run, or those read are gathered first, which fails out of range as the loop did;
-    4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong.
+    4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong;
+    5. rows lie at any address in the tensors that a Scan reads and writes, which no operator that reads or writes
+       them in place may mind (`patterns.placement`); a row that one minds is read as before.
 
     The cond is true whenever the body runs; what else reads the iteration number scans over ``0, 1, 2, ...``. Body
     outputs that are body inputs, or that are named twice, are copied: ONNX Runtime gets them wrong in a Scan.
     Preserves bits: the body computes the same in the same order.
 
     When it pays, by measurement (``benchmarks/loop_to_scan.py``; ONNX Runtime, CPU, one thread): a Scan saves about
-    1 us per iteration (a Gather, two inputs of the body, the joining of scan outputs). From 12 iterations on it is 1.1
+    1 us per iteration (a Gather, two inputs of the body, the joining of scan outputs). From 12 iterations on it is 1.05
     times (a GRU cell) to 2.4 times (one operator) as fast as the Loop, with one iteration no slower. An If and the
     gathering of rows cost 3 us together, which 3 iterations gain; a trip count that is not known is taken to be
     larger. Rows that must be copied, since they are gathered or since ONNX Runtime transposes them, pay up to
@@ -138,12 +141,14 @@ def _plan(view: LoopView, outer: Types) -> Plan | None:
     length = _length(view, outer)
     surely_runs = isinstance(length, int) and trip.condition is None
     reads, types = row_reads(view, outer, trip)
-    reads = [read for read in reads if _pays(read, length, types)]
+    reads = [r for r in reads if _pays(r, length, types) and may_be_read_in_place(r.row, view.body, types)]
     if not reads or (isinstance(length, int) and length <= 0) or not _can_count(view.opset, length):
         return None
     if not all(_keeps_its_type(carry, types) for carry in view.carries):
         return None
-    if not all(_can_be_stacked(types[output.element]) for output in view.scan_outputs):
+    if not all(_can_be_stacked(types[out.element]) for out in view.scan_outputs):
+        return None
+    if not all(may_be_written_in_place(out, view, types) for out in view.scan_outputs):
         return None
     around = [*(carry.initial for carry in view.carries), *(read.data for read in reads)]
     plan = Plan(view, length, trip.condition, surely_runs, tuple(reads), types, _sizes(around, types))
@@ -208,7 +213,7 @@ def _rewrite_body(plan: Plan) -> list[Element]:
             rows[read.what] = Element(_declared(ir.Value(name=read.row.name), read.type(types)), read)
         replace_value(read.row, rows[read.what].value)
     _hold_true(view, types)
-    body.outputs[:] = list(_own_outputs(body, list(body.outputs)[1:]))
+    body.outputs[:] = list(_own_outputs(body, list(body.outputs)[1:], states=len(view.carries)))
     drop_unused_nodes(body)
     elements = [*rows.values(), *([Element(view.iteration, None)] if is_used(view.iteration) else [])]
     body.inputs[:] = [*(carry.previous for carry in view.carries), *(element.value for element in elements)]
@@ -235,11 +240,12 @@ def _hold_true(view: LoopView, types: Types) -> None:
     replace_value(view.condition_in, true)
 
 
-def _own_outputs(body: ir.Graph, outputs: Sequence[ir.Value]) -> Iterator[ir.Value]:
-    """The values, copied where they are no node's or where they came before."""
+def _own_outputs(body: ir.Graph, outputs: Sequence[ir.Value], states: int) -> Iterator[ir.Value]:
+    """The values, copied where they are no node's, where they came before, or where they would be written in place."""
     seen: set[int] = set()
-    for value in outputs:
-        if value.producer() is None or not defined_in(value, body) or id(value) in seen:
+    for k, value in enumerate(outputs):
+        own = defined_in(value, body) and value.producer() is not None and id(value) not in seen
+        if not own or (k >= states and not is_copied(value)):
             copy = ir.node("Identity", inputs=[value])
             copy.outputs[0].type = value.type
             body.append(copy)

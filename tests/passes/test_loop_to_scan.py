@@ -96,21 +96,60 @@ def test_rows_behind_axes_of_one_entry_are_not_transposed(kept, squeezed):
 )
 def test_wide_rows_are_not_copied(x, axis, pays):
     before = loop(
-        f"q = Gather<axis={axis}>(x, i)\n m = ReduceSum<keepdims=0>(q)\n r = Add(v, m)\n w = Tanh(r)\n y = Identity(w)",
+        f"q = Gather<axis={axis}>(x, i)\n m = Gather(q, at)\n r = Slice(m, zero, two)\n w = Mul(v, r)\n y = Neg(w)",
         x=f"float[{x[0]},{x[1]},{x[2]}]",
+        more="at = Constant<value_int=0>()\ntwo = Constant<value_ints=[2]>()",
     )
     after = apply(before, LoopToScan(), expect=pays)
     assert_same(before, after, feeds(x))
 
 
+@pytest.mark.parametrize("scalar", ["float", "double", "float16"])
+@pytest.mark.parametrize(
+    ("step", "becomes"),
+    [
+        ("y = Log(r)\n w = Identity(v)", False),  # written in place, at any address
+        ("y = Max(v, r)\n w = Neg(v)", False),
+        ("q = Sin(r)\n y = Reshape(q, all)\n w = Mul(v, v)", False),
+        ("p = Sub(v, r)\n q = Exp(p)\n w = Add(v, q)\n y = Identity(q)", True),  # made elsewhere and copied
+        ("p = Sub(v, r)\n y = Tanh(p)\n w = Identity(y)", True),
+        ("p = Sub(v, r)\n w = Sigmoid(p)\n y = Reshape(w, all)", False),
+        ("y = Add(v, r)\n w = Cos(y)", True),
+        ("s = ReduceSum<keepdims=0>(r)\n w = Add(v, s)\n y = Neg(w)", False),  # adds in another order
+        ("u = Unsqueeze(r, zero)\n s = ReduceMean<keepdims=0>(u)\n w = Add(v, s)\n y = Neg(w)", False),
+        ("p = Mul(v, r)\n s = ReduceSum<keepdims=0>(p)\n w = Add(v, s)\n y = Neg(w)", True),
+    ],
+)
+def test_bits_that_depend_on_the_place_in_memory(step, becomes, scalar):
+    before = model(f"""agraph ({scalar}[23,7] x, {scalar}[7] v0) => ({scalar}[7] last, {scalar}[k,7] rows) {{
+        zero = Constant<value_ints=[0]>()
+        all = Constant<value_ints=[-1]>()
+        M = Constant<value_int=23>()
+        last, rows = Loop(M, , v0) <body = b (int64 i, bool c, {scalar}[7] v)
+                => (bool d, {scalar}[7] w, {scalar}[7] y) {{
+            d = Identity(c)
+            r = Gather(x, i)
+            {step}
+        }}>
+    }}""")
+    after = apply(before, LoopToScan(), expect=becomes)
+    x = np.random.default_rng(0).choice([-0.0, 0.0, 0.7, 1.3, 2.9, 3.1], (23, 7))
+    dtype = {"float": np.float32, "double": np.float64, "float16": np.float16}[scalar]
+    feed = {"x": x.astype(dtype), "v0": np.zeros(7, dtype)}
+    assert_same(before, after, feed)
+    assert_same_in_session(before, after, feed)
+
+
 def test_a_wide_row_beside_a_narrow_one_is_read_as_before():
     before = model("""agraph (float[5,2] x, float[6,9216] wide, float[2] v0) => (float[2] last) {
         five = Constant<value_int=5>()
+        one = Constant<value_ints=[1]>()
+        three = Constant<value_ints=[3]>()
         last = Loop(five, , v0) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {
             d = Identity(c)
             r = Gather(x, i)
             q = Gather(wide, i)
-            m = ReduceMax<keepdims=0>(q)
+            m = Slice(q, one, three)
             n = Mul(v, m)
             w = Add(n, r)
         }>

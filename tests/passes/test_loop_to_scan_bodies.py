@@ -102,6 +102,25 @@ def test_a_body_initializer_is_returned():
     assert_same(before, apply(before, LoopToScan()), feeds((5, 2)))
 
 
+def test_what_the_body_declares_is_not_trusted():
+    """A Loop does not tell its body the shapes of carried values, so wrong ones go unnoticed."""
+    before = model("""agraph (float[5,2] x, float[2] v0) => (float[a] last) {
+        five = Constant<value_int=5>()
+        last = Loop(five, , v0) <body = b (int64 i, bool c, float[n] v) => (bool d, float[9] w) {
+            d = Identity(c)
+            n = Shape(v)
+            r = Gather(x, i)
+            p = Expand(v, n)
+            s = Mul(p, r)
+            w = Expand(s, n)
+        }>
+    }""")
+    after = apply(before, LoopToScan())
+    body = find(after, "Scan").attributes["body"].as_graph()
+    assert [list(value.shape) for value in (*body.inputs, *body.outputs)] == [[2], [2], [2]]
+    assert_same(before, after, feeds((5, 2)))
+
+
 def test_no_rows_where_the_cond_is_false_whatever_the_limit():
     before = loop(f"r = Gather(x, i)\n{STEP}", cond="keep")
     find(before, "Loop").outputs[1].shape = None
@@ -125,7 +144,7 @@ def test_no_state_at_all():
         rows = Loop(five, true) <body = b (int64 i, bool c) => (bool d, float[2] y) {
             d = Identity(c)
             r = Gather(x, i)
-            y = Tanh(r)
+            y = Neg(r)
         }>
     }""")
     assert_same(before, apply(before, LoopToScan()), feeds((5, 2)))
