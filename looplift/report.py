@@ -63,7 +63,7 @@ class Report(Sequence[Finding]):
         if not self.findings:
             return f"{self.model}: no Loop or Scan"
         outcomes = collections.Counter(map(outcome, self))
-        more = "".join(f", {outcomes[each]} {each}" for each in ("vectorised",) if outcomes[each])
+        more = f" ({outcomes['vectorised']} vectorised)" if outcomes["vectorised"] else ""
         return f"{self.model}: {len(self.lifted)} of {count(len(self), 'loop')} lifted{more}"
 
     def __str__(self) -> str:
