@@ -172,6 +172,24 @@ def _without(neutral: Callable[[Array], bool], *, left: bool) -> Rule:
     return rule
 
 
+def _absorbed(absorbs: Callable[[Array], bool]) -> Rule:
+    """A binary op one of whose inputs is a constant that settles the result."""
+
+    def rule(site: Site) -> ir.Value | None:
+        for value in site.node.inputs:
+            array = constant(value, site.opset)
+            if array is not None and absorbs(array) and site.keeps_shape_of(value):
+                return value
+        return None
+
+    return rule
+
+
+def _either(*rules: Rule) -> Rule:
+    """The first of several rules that applies."""
+    return lambda site: next((value for rule in rules if (value := rule(site)) is not None), None)
+
+
 def _ones(array: Array) -> bool:
     return array.dtype.kind in "iuf" and bool((array == 1).all())
 
@@ -214,7 +232,7 @@ def _dropout(site: Site) -> ir.Value | None:
 
 RULES: dict[str, Rule] = {
     "Add": _without(_added_zero, left=True),
-    "And": _without(_true, left=True),
+    "And": _either(_without(_true, left=True), _absorbed(_false)),
     "Cast": _cast,
     "CastLike": _cast_like,
     "Concat": _single,
@@ -228,7 +246,7 @@ RULES: dict[str, Rule] = {
     "Mul": _without(_ones, left=True),
     "Neg": _twice,
     "Not": _twice,
-    "Or": _without(_false, left=True),
+    "Or": _either(_without(_false, left=True), _absorbed(_true)),
     "Reshape": _same_shape,
     "Slice": _slice,
     "Squeeze": _squeeze,

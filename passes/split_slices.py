@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.body_types import types_around
@@ -21,8 +20,10 @@ from looplift.patterns.view import View
 OLDEST = 10
 """Opset from which Slice reads its bounds from inputs."""
 
-Entry = int | ir.Value
-"""One bound: a number, or a body value of shape [1]."""
+ENTRYWISE = frozenset(
+    "Add And Cast Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Neg Not Or Sub Where".split()
+)
+"""Elementwise ops that exporters compute bounds with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SplitSlices:
     Legal, since Slice cuts each axis by itself and clamps its bounds to that axis alone, if
     1. the axes are constants, and different ones;
     2. there are no steps, or constant ones;
-    3. every start and end can be told apart: a constant, or a [1] part of a Concat, of a sum or a Cast of such.
+    3. every start and end can be computed by itself: the bounds are made of [1] parts by Concat and elementwise ops.
 
     Axes that are left whole are not cut at all. Preserves bits: values are only read.
     """
@@ -49,20 +50,24 @@ class SplitSlices:
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
+    """What a Slice does to one axis; `first` and `end` are the bounds where they are constants."""
+
     axis: int
-    start: Entry
-    end: Entry
+    starts: ir.Value
+    ends: ir.Value
     step: int
+    first: int | None
+    end: int | None
 
     @property
     def fixed(self) -> bool:
-        return isinstance(self.start, int) and isinstance(self.end, int)
+        return self.first is not None and self.end is not None
 
     def whole(self, shape: tuple[Dim, ...]) -> bool:
         """Whether the axis is left as it is."""
         extent = shape[self.axis]
-        past = isinstance(self.end, int) and (self.end == INT64_MAX or (isinstance(extent, int) and self.end >= extent))
-        return past and self.start == 0 and self.step == 1
+        past = self.end is not None and (self.end == INT64_MAX or (isinstance(extent, int) and self.end >= extent))
+        return past and self.first == 0 and self.step == 1
 
 
 def _split_in(view: View, outer: Types) -> bool:
@@ -84,12 +89,10 @@ def _split(node: ir.Node, view: View, types: Types) -> bool:
     if data is None or shape is None or cuts is None or len(cuts) < 2:
         emit.discard()
         return False
-    fixed = [cut for cut in cuts if cut.fixed and not cut.whole(shape)]
-    if fixed:
-        data = _slice(emit, data, fixed)
-    for cut in cuts:
-        if not cut.fixed:
-            data = _slice(emit, data, [cut])
+    for cut in sorted(cuts, key=lambda cut: not cut.fixed):  # what moves comes last: the rest may leave the loop
+        if not cut.whole(shape):
+            steps = [emit.const([cut.step])] if cut.step != 1 else []
+            data = emit.op("Slice", [data, cut.starts, cut.ends, emit.const([cut.axis]), *steps])
     emit.insert_before(node)
     replace_value(node.outputs[0], data)
     view.body.remove(node, safe=True)
@@ -97,38 +100,33 @@ def _split(node: ir.Node, view: View, types: Types) -> bool:
     return True
 
 
-def _slice(emit: Emitter, data: ir.Value, cuts: list[_Cut]) -> ir.Value:
-    starts, ends = (_joined(emit, entries) for entries in ([c.start for c in cuts], [c.end for c in cuts]))
-    steps = [emit.const([cut.step for cut in cuts])] if any(cut.step != 1 for cut in cuts) else []
-    return emit.op("Slice", [data, starts, ends, emit.const([cut.axis for cut in cuts]), *steps])
-
-
-def _joined(emit: Emitter, entries: list[Entry]) -> ir.Value:
-    """The bounds as one tensor: all numbers, or a single value."""
-    numbers = [entry for entry in entries if isinstance(entry, int)]
-    return emit.const(numbers) if len(numbers) == len(entries) else _value(emit, entries[0])
-
-
-def _value(emit: Emitter, entry: Entry) -> ir.Value:
-    return emit.const([entry]) if isinstance(entry, int) else entry
-
-
 def _cuts(node: ir.Node, shape: tuple[Dim, ...] | None, view: View, types: Types, emit: Emitter) -> list[_Cut] | None:
     """What the Slice does to each axis it names; None if that can't be told."""
     _, starts_in, ends_in, axes_in, steps_in = [*node.inputs, None, None][:5]
     if starts_in is None or ends_in is None or shape is None:
         return None
-    starts, ends = (_entries(bounds, view, types, emit) for bounds in (starts_in, ends_in))
-    if starts is None or ends is None or len(starts) != len(ends):
+    count = _length(types[starts_in].shape)
+    if count is None or count != _length(types[ends_in].shape):
         return None
-    axes = list(range(len(starts))) if axes_in is None else _ints(axes_in, view)
-    steps = [1] * len(starts) if steps_in is None else _ints(steps_in, view)
+    axes = list(range(count)) if axes_in is None else _ints(axes_in, view)
+    steps = [1] * count if steps_in is None else _ints(steps_in, view)
     if axes is None or steps is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
         return None
     axes = [axis % len(shape) for axis in axes]
-    if not len(set(axes)) == len(axes) == len(steps) == len(starts):
+    if not len(set(axes)) == len(axes) == len(steps) == count:
         return None
-    return [_Cut(*parts) for parts in zip(axes, starts, ends, steps, strict=True)]
+    starts, ends = (_entries(bounds, count, view, types, emit) for bounds in (starts_in, ends_in))
+    if starts is None or ends is None:
+        return None
+    bounds = [(_int64(emit, start), _int64(emit, end)) for start, end in zip(starts, ends, strict=True)]
+    return [
+        _Cut(axis, start, end, step, _number(start, view), _number(end, view))
+        for axis, (start, end), step in zip(axes, bounds, steps, strict=True)
+    ]
+
+
+def _length(shape: tuple[Dim, ...] | None) -> int | None:
+    return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else None
 
 
 def _ints(value: ir.Value, view: View) -> list[int] | None:
@@ -136,42 +134,49 @@ def _ints(value: ir.Value, view: View) -> list[int] | None:
     return None if array is None or array.ndim != 1 else [int(x) for x in array]
 
 
-def _entries(value: ir.Value, view: View, types: Types, emit: Emitter) -> list[Entry] | None:
-    """The elements of a vector of bounds, each by itself, as int64."""
+def _number(value: ir.Value, view: View) -> int | None:
     array = constant(value, view.opset)
-    if array is not None:
-        return [int(x) for x in array] if array.ndim == 1 and array.dtype.kind == "i" else None
-    fact, node = types[value], value.producer()
-    if fact.shape == (1,):
-        if fact.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
-            return None
-        return [value if fact.dtype == ir.DataType.INT64 else _to_int64(emit, value)]
-    if node is None or not defined_in(value, view.body) or node.domain not in ("", "ai.onnx"):
-        return None
-    known = [_entries(x, view, types, emit) for x in node.inputs if x is not None]
-    operands = [entries for entries in known if entries is not None]
-    if len(operands) != len(node.inputs):
-        return None
-    if node.op_type == "Concat":
-        return [entry for entries in operands for entry in entries]
-    if node.op_type == "Identity" or (node.op_type == "Cast" and fact.dtype == ir.DataType.INT64):
-        return operands[0]
-    # In int64 a sum of int64 bounds is the sum of its parts; int32 may wrap.
-    if node.op_type == "Add" and fact.dtype == ir.DataType.INT64 and len({len(entries) for entries in operands}) == 1:
-        return [_sum(emit, left, right) for left, right in zip(*operands, strict=True)]
-    return None
+    return None if array is None else int(array[0])
 
 
-def _to_int64(emit: Emitter, value: ir.Value) -> ir.Value:
+def _int64(emit: Emitter, value: ir.Value) -> ir.Value:
+    if emit.type_of(value).dtype == ir.DataType.INT64:
+        return value
     return emit.op("Cast", [value], {"to": int(ir.DataType.INT64)})
 
 
-def _sum(emit: Emitter, left: Entry, right: Entry) -> Entry:
-    if isinstance(left, int) and isinstance(right, int):
-        total = left + right
-        return total if np.iinfo(np.int64).min <= total <= INT64_MAX else _add(emit, left, right)
-    return _add(emit, left, right)
+def _entries(value: ir.Value, count: int, view: View, types: Types, emit: Emitter) -> list[ir.Value] | None:
+    """The elements of a vector, each as a value of shape [1]; None if it is not made of such."""
+    array, node = constant(value, view.opset), value.producer()
+    if array is not None:
+        return [emit.const(array[k : k + 1]) for k in range(count)]
+    if count == 1:
+        return [value]
+    if node is None or not defined_in(value, view.body) or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Concat":
+        return _parts(node, count, view, types, emit)
+    if node.op_type not in ENTRYWISE or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return None
+    columns = []
+    for operand in node.inputs:
+        shape = types[operand].shape
+        if operand is None or shape not in ((), (1,), (count,)):
+            return None
+        entries = [operand] * count if shape != (count,) else _entries(operand, count, view, types, emit)
+        if entries is None:
+            return None
+        columns.append(entries)
+    return [emit.op(node.op_type, list(row), dict(node.attributes)) for row in zip(*columns, strict=True)]
 
 
-def _add(emit: Emitter, left: Entry, right: Entry) -> ir.Value:
-    return emit.op("Add", [_value(emit, left), _value(emit, right)])
+def _parts(node: ir.Node, count: int, view: View, types: Types, emit: Emitter) -> list[ir.Value] | None:
+    """The elements of joined vectors."""
+    found: list[ir.Value] = []
+    for operand in node.inputs:
+        length = _length(types[operand].shape)
+        entries = None if operand is None or length is None else _entries(operand, length, view, types, emit)
+        if entries is None:
+            return None
+        found += entries
+    return found if len(found) == count else None
