@@ -6,7 +6,8 @@ the two round differently (Log, Sin, Softplus; Exp and Tanh of doubles), order z
 another order (ReduceSum). A Loop's rows and iterations have tensors of their own, which are aligned.
 
 So only operators that copy, compare, or round each element correctly, and products, whose kernels in MLAS do
-not look at addresses, may read a row in place or write one in place. Integers are always exact.
+not look at addresses, may write a row in place; those and some that look at the result's address only may read one
+in place. Integers are always exact.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ INDIFFERENT = frozenset(
     "LessOrEqual MatMul Mul Neg Not Or Shape Size Slice Split Sub Tile Transpose Where Xor".split()
 )
 
+ELEMENTWISE = frozenset("Exp Log Max Min Reciprocal Relu Sigmoid Sqrt Tanh".split())
+"""Operators that take packets by the address of the result alone (floats and doubles): they may read a row in place."""
+
 SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators whose result may be the same memory, so that their readers count as readers of the input."""
 
@@ -31,13 +35,14 @@ def may_be_read_in_place(row: ir.Value, body: ir.Graph, types: Types) -> bool:
     dtype = types[row].dtype
     if dtype is not None and not dtype.is_floating_point():
         return True
+    plain = dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
     for node, _ in row.uses():
         if node.domain not in ("", "ai.onnx") or node.graph is not body:
             return False
         if node.op_type in SAME_MEMORY:
             if not may_be_read_in_place(node.outputs[0], body, types):
                 return False
-        elif node.op_type not in INDIFFERENT:
+        elif node.op_type not in INDIFFERENT and not (plain and node.op_type in ELEMENTWISE):
             return False
     return True
 

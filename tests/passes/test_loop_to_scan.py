@@ -115,6 +115,9 @@ def test_wide_rows_are_not_copied(x, axis, pays):
         ("p = Sub(v, r)\n y = Tanh(p)\n w = Identity(y)", True),
         ("p = Sub(v, r)\n w = Sigmoid(p)\n y = Reshape(w, all)", False),
         ("y = Add(v, r)\n w = Cos(y)", True),
+        ("w = Max(v, r)\n y = Identity(w)", "not float16"),
+        ("m = Min(v, r)\n w = Neg(m)\n y = Add(w, v)", "not float16"),
+        ("e = Exp(r)\n l = Log(r)\n t = Tanh(r)\n s = Sigmoid(r)\n w = Sum(v, e, l, t, s)\n y = Neg(w)", "not float16"),
         ("s = ReduceSum<keepdims=0>(r)\n w = Add(v, s)\n y = Neg(w)", False),  # adds in another order
         ("u = Unsqueeze(r, zero)\n s = ReduceMean<keepdims=0>(u)\n w = Add(v, s)\n y = Neg(w)", False),
         ("p = Mul(v, r)\n s = ReduceSum<keepdims=0>(p)\n w = Add(v, s)\n y = Neg(w)", True),
@@ -132,7 +135,7 @@ def test_bits_that_depend_on_the_place_in_memory(step, becomes, scalar):
             {step}
         }}>
     }}""")
-    after = apply(before, LoopToScan(), expect=becomes)
+    after = apply(before, LoopToScan(), expect=scalar != "float16" if becomes == "not float16" else becomes)
     x = np.random.default_rng(0).choice([-0.0, 0.0, 0.7, 1.3, 2.9, 3.1], (23, 7))
     dtype = {"float": np.float32, "double": np.float64, "float16": np.float16}[scalar]
     feed = {"x": x.astype(dtype), "v0": np.zeros(7, dtype)}
