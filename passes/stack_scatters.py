@@ -18,12 +18,14 @@ from looplift.passes.stacking import (
     fill,
     first_found,
     is_fixed,
+    is_static,
     may_run_zero_times,
     only_returned,
     with_rows_of,
     without_axis,
 )
 from looplift.passes.walk import Place, rewrite_loops
+from looplift.patterns.grid_writes import slice_write
 from looplift.patterns.index import Index, index_of
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import Counted, trip_of
@@ -43,12 +45,13 @@ class StackScatters:
     """Replaces rows written at ``first + stride * iteration`` of a carried tensor by a scan output.
 
     Legal if
-    1. the carry is updated by a ScatterND (no reduction) that writes one row (the indices have one element);
+    1. the carry is updated by a ScatterND (no reduction) that writes one row (the indices have one element), or one
+       slice along another axis (`patterns.grid_writes`);
     2. the index in iteration k is ``first + stride * k`` with constants first >= 0 and stride >= 1, so that each row
        is written once (`patterns.index`);
     3. the body reads the tensor otherwise at most for its shape, which the writes do not change.
 
-    The rows are then written by one ScatterND with the same indices outside: an index out of range fails as before.
+    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before.
     Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.
     Rows of the wrong shape fail in both. Preserves bits: values are only stored elsewhere.
     """
@@ -60,12 +63,16 @@ class StackScatters:
 
 @dataclasses.dataclass(frozen=True)
 class RowWrites:
-    """A carry of which one row is written per iteration: `row` (with leading axes of extent 1) at `index`."""
+    """A carry of which one row is written per iteration: at `index` along `axis`.
+
+    `row` has axes of extent 1 that the row itself has not: `extra`, to be taken out one after the other.
+    """
 
     carry: Carry
     scatter: ir.Node
     row: ir.Value
-    leading: int
+    extra: tuple[int, ...]
+    axis: int
     index: Index
     shape_reads: tuple[tuple[ir.Node, int], ...]
 
@@ -83,17 +90,22 @@ def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal
     if not only_returned(carry.updated) or carry.previous.is_graph_output():
         return Refusal(f"the body reads '{carry.updated.name}' after writing to it", node)
     indices, row = node.inputs[1], node.inputs[2]
-    shape = types[indices].shape
-    if row is None or shape is None or not shape or any(dim != 1 for dim in shape):
+    shape, written = types[indices].shape, types[carry.previous].shape
+    if row is None or indices is None or not shape:
         return Refusal("more than one row may be written per iteration", node)
-    index = index_of(indices, view, types)
+    axis, extra, index = 0, (0,) * (len(shape) - 1), index_of(indices, view, types)
+    if any(dim != 1 for dim in shape):
+        slices = slice_write(indices, written, view, types) if written is not None else None
+        if slices is None:
+            return Refusal("more than one row may be written per iteration", node)
+        axis, extra, index = slices.axis, (slices.axis,), slices.index
     if index is None or index.first < 0 or index.stride < 1:
         return Refusal("the index is not known to be a row of its own in every iteration", node)
     reads = tuple((user, k) for user, k in carry.previous.uses() if (user, k) != (node, 0))
     for user, k in reads:
         if not _reads_shape_only(user, k):
             return Refusal(f"the body reads '{carry.previous.name}', whose rows it writes", user)
-    return RowWrites(carry, node, row, len(shape) - 1, index, reads)
+    return RowWrites(carry, node, row, extra, axis, index, reads)
 
 
 def _reads_shape_only(node: ir.Node, position: int) -> bool:
@@ -118,32 +130,41 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
 
 
 def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> ir.Node:
-    carry = writes.carry
-    initial, guard = types[carry.initial], may_run_zero_times(view, types)
-    in_all_rows = writes.index == Index(0, 1) and _rows_are_iterations(view, carry.initial, types)
+    carry, axis = writes.carry, writes.axis
+    initial, guard = types[carry.initial].shape, may_run_zero_times(view, types)
+    in_all_rows = writes.index == Index(0, 1) and _rows_are_iterations(view, carry.initial, axis, types)
     for user, k in writes.shape_reads:
         user.replace_input_with(k, carry.initial)
     element, row = writes.row, types[writes.row]
-    for _ in range(writes.leading):
-        element, row = without_axis(view, element, row, 0, types)
+    for place in writes.extra:
+        element, row = without_axis(view, element, row, place, types)
     hole = detach(carry)
     (stack,) = exchange(view, carry, [(element, row)])
     # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.
     emit = Emitter(view.opset, Types())
     rows = stack.value
     # ScatterND refuses rows of another shape than the tensor's; so must what stands for it.
-    covered = in_all_rows and initial.shape is not None and is_fixed(row) and row.shape == initial.shape[1:]
-    settled = initial.shape is not None and _numbers(initial.shape[1:]) and row.shape == initial.shape[1:]
-    if guard and not settled:
-        rows = with_rows_of(emit, rows, emit.slice(emit.op("Shape", [carry.initial]), 1, INT64_MAX, 0))
-    result = rows if covered else emit.op("ScatterND", [carry.initial, _indices(emit, stack.value, writes.index), rows])
+    fits = initial is not None and row.shape == initial[:axis] + initial[axis + 1 :]
+    covered = in_all_rows and fits and is_fixed(row)
+    if guard and not (fits and is_static(row)):
+        rows = with_rows_of(emit, rows, _row_shape(emit, carry.initial, axis))
+    rank = len(initial or ())
+    if covered:
+        result = emit.move_axis(rows, rank, 0, axis)
+    else:
+        target = emit.move_axis(carry.initial, rank, axis, 0) if axis else carry.initial
+        result = emit.op("ScatterND", [target, _indices(emit, stack.value, writes.index), rows])
+        result = emit.move_axis(result, rank, 0, axis) if axis else result
     fill(hole, emit, result)
     journal.did(stack.view.node, f"made the rows written to '{carry.previous.name}' a scan output")
     return stack.view.node
 
 
-def _numbers(shape: tuple[object, ...]) -> bool:
-    return all(isinstance(dim, int) for dim in shape)
+def _row_shape(emit: Emitter, tensor: ir.Value, axis: int) -> ir.Value:
+    """The extents of a tensor without those of one axis."""
+    shape = emit.op("Shape", [tensor])
+    behind = emit.slice(shape, axis + 1, INT64_MAX, 0)
+    return emit.op("Concat", [emit.slice(shape, 0, axis, 0), behind], {"axis": 0}) if axis else behind
 
 
 def _indices(emit: Emitter, stack: ir.Value, index: Index) -> ir.Value:
@@ -155,26 +176,27 @@ def _indices(emit: Emitter, stack: ir.Value, index: Index) -> ir.Value:
     return emit.unsqueeze(emit.op("Range", [emit.const(index.first), end, emit.const(index.stride)]), [1])
 
 
-def _rows_are_iterations(view: View, initial: ir.Value, types: Types) -> bool:
-    """Whether the tensor has as many rows as iterations run, for certain."""
+def _rows_are_iterations(view: View, initial: ir.Value, axis: int, types: Types) -> bool:
+    """Whether the tensor has as many rows along the axis as iterations run, for certain."""
     trip, shape = trip_of(view, types), types[initial].shape
     if isinstance(trip, Refusal) or not shape:
         return False
-    if isinstance(shape[0], int):
-        return trip.static == shape[0]
-    if not isinstance(trip, Counted):
-        over = types[trip.over.outer].shape
-        return over is not None and shape[0] is not None and over[trip.over.axis] == shape[0]
+    if shape[axis] is not None and shape[axis] == trip.extent:
+        return True
     # A tensor made with M rows: making it fails if M is negative, so M iterations run.
-    return trip.condition is None and _number_of_rows(initial, types) is source(trip.max_trip)
+    counted = isinstance(trip, Counted) and trip.condition is None
+    return counted and _number_of_rows(initial, axis, types) is source(trip.max_trip)
 
 
-def _number_of_rows(value: ir.Value, types: Types) -> ir.Value | None:
+def _number_of_rows(value: ir.Value, axis: int, types: Types) -> ir.Value | None:
     """The scalar that ConstantOfShape is given as the number of rows, if the graph shows it."""
     made = _producer(value, "ConstantOfShape")
     shape = made.inputs[0] if made is not None else None
     joined = _producer(shape, "Concat")
-    entry = _producer(joined.inputs[0] if joined is not None else shape, "Unsqueeze")
+    parts = list(joined.inputs) if joined is not None else [shape]
+    if axis >= len(parts) or any(types[part].shape != (1,) for part in parts[: axis + 1]):
+        return None
+    entry = _producer(parts[axis], "Unsqueeze")
     number = entry.inputs[0] if entry is not None else None
     return source(number) if number is not None and types[number].rank == 0 else None
 

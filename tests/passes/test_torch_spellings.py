@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from lifting import assert_equal, lift, loops_left, nodes, parse
+from lifting import assert_equal, count, lift, loops_left, nodes, parse
+
+from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
 
 CONSTANTS = """
   zero = Constant<value_ints = [0]>()
@@ -123,3 +126,87 @@ def test_a_list_of_rows_that_are_concatenated(axis):
     assert loops_left(model) == 0, findings
     for run in RUNS:
         assert_equal(parse(text), model, run)
+
+
+GRID = """agraph (float[B,T,3] x, int64 rows) => (float[P,Q,U] y) {{ {constants}
+  {written}
+  state = ConstantOfShape(start)
+  last, y = Loop (time, "", state, out) <body = b (int64 i, bool ci, h, o) => (bool co, hn, filled) {{
+    co = Identity(ci)
+    r = Gather<axis = 1>(x, i)
+    hn = Add(h, r)
+    size = Shape(o)
+    batch_o = Gather(size, s0)
+    every = Range(s0, batch_o, s1)
+    down = Constant<value_ints = [-1, 1]>()
+    column = Reshape(every, down)
+    k = {index}
+    k1 = Unsqueeze(k, zero)
+    laid = Add(column, k1)
+    grid = Shape(laid)
+    {wild}
+    b_grid = Expand(column, target)
+    t_grid = Expand(k1, target)
+    behind = Constant<value_ints = [-1]>()
+    b_index = Unsqueeze(b_grid, behind)
+    t_index = Unsqueeze(t_grid, behind)
+    indices = Concat<axis = -1>({order})
+    rest = Slice(size, two, top, zero)
+    row_shape = Concat<axis = 0>(grid, rest)
+    row = Reshape(hn, row_shape)
+    filled = ScatterND(o, indices, row)
+  }}>
+}}"""
+AS_IS = "target = Identity(grid)"
+WILD = """rank = Shape(grid)
+    ones = ConstantOfShape<value = int64[1] {1}>(rank)
+    minus = Constant<value_int = -1>()
+    wild = Mul(ones, minus)
+    is_wild = Equal(grid, wild)
+    target = Where(is_wild, ones, grid)"""
+ALIKE = "two = Constant<value_ints = [2]>() out = ConstantOfShape(shape)"
+LARGER = """two = Constant<value_ints = [2]>() b1 = Unsqueeze(batch, zero) r1 = Unsqueeze(rows, zero)
+  rest = Slice(shape, two, top, zero) size_out = Concat<axis = 0>(b1, r1, rest) out = ConstantOfShape(size_out)"""
+
+
+def columns(written=ALIKE, index="Identity(i)", wild=WILD, order="b_index, t_index") -> str:
+    return GRID.format(constants=CONSTANTS, written=written, index=index, wild=wild, order=order)
+
+
+@pytest.mark.parametrize("text", [columns(), columns(wild=AS_IS)])
+def test_columns_that_fill_a_tensor_are_the_stack(text):
+    model, findings = lift(text)
+    assert (loops_left(model), count(model).get("ScatterND", 0)) == (0, 0), findings
+    for run in RUNS:
+        assert_equal(parse(text), model, {**run, "rows": np.array(0)})
+
+
+@pytest.mark.parametrize(("index", "spare"), [("Identity(i)", 4), ("Add(i, s2)", 3), ("Mul(i, s2)", 9)])
+def test_columns_written_into_a_larger_tensor(index, spare):
+    text = columns(LARGER, index)
+    model, findings = lift(text)
+    assert (loops_left(model), count(model).get("ScatterND", 0)) == (0, 1), findings
+    for run in RUNS:
+        assert_equal(parse(text), model, {**run, "rows": np.array(run["x"].shape[1] + spare)})
+
+
+def test_columns_past_the_end_fail_as_before():
+    text = columns(LARGER)
+    model, _ = lift(text)
+    for subject in (parse(text), model):
+        with pytest.raises(LoopliftError):
+            Session(subject, device="numpy").run(None, {**feeds(2, 7, 3), "rows": np.array(6)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        columns(index="Mul(i, s0)"),  # one column, again and again
+        columns(LARGER, index="Neg(i)"),  # from the end, in an order that only the extent tells
+        columns(order="t_index, b_index"),  # rows, at the places of the columns
+        columns().replace("every = Range(s0, batch_o, s1)", "ev = Range(s0, batch_o, s1) every = Mul(ev, s0)"),
+    ],
+)
+def test_writes_that_are_no_column_of_their_own_stay(text):
+    model, _ = lift(text)
+    assert loops_left(model) == 1
