@@ -4,10 +4,12 @@ Slice clamps its bounds, so past the end of the tensor it gives no row where Gat
 cut if it gives one row, or else the loop fails anyway; then reading row i by Gather instead changes nothing.
 
 Obligations: (1) one axis is cut; (2) the start counts and is never negative and the step is positive, so that a
-cut of one row is row `start`; (3) one of
+cut of one row is row `start`, but for the third case below; (3) one of
 
 * every iteration's start lies inside the tensor and the end is start + 1 (both known);
 * whoever reads the cut drops its axis with Squeeze, which fails unless the extent is 1;
+* the same, and of the start nothing is known, but the end is start + 1, or both end and step lie past every extent:
+  then it is the start counted from the end if negative that is read, where there is such a row (`Negative`);
 * the end is start + 1, iteration 0 starts inside the tensor, and a cut without a row changes the shape of a scan
   output, which fails: the elements of a scan output must all have one shape (Loop and Scan, all versions).
 """
@@ -15,10 +17,11 @@ cut of one row is row `start`; (3) one of
 from __future__ import annotations
 
 import dataclasses
+import enum
 
 import onnx_ir as ir
 
-from looplift.patterns.constants import constant
+from looplift.patterns.constants import constant, scalar
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.index import Index, index_of
 from looplift.patterns.trip import Trip
@@ -26,17 +29,44 @@ from looplift.patterns.types import TensorType, Types
 from looplift.patterns.values import is_used
 from looplift.patterns.view import View
 
+GATHER_FROM_THE_END = 11
+"""Opset from which Gather takes negative indices."""
+
+PAST = 2**29
+"""Exporters write such numbers for "to the end". A tensor's axis is shorter."""
+
+
+class Negative(enum.Enum):
+    """What the row cut does where its start is negative; with N rows, -N is row 0, as for Gather.
+
+    Attributes:
+        NEVER: it never is.
+        LAST_FAILS: -1 cuts no row, since the end is 0, nor does what is below -N.
+        CLAMPED: -1 cuts the last row; what is below -N cuts row 0.
+    """
+
+    NEVER = enum.auto()
+    LAST_FAILS = enum.auto()
+    CLAMPED = enum.auto()
+
 
 @dataclasses.dataclass(frozen=True)
 class RowCut:
-    """One Slice: reads row ``index`` of ``data`` along `axis` and keeps the axis; `starts` is the [1] tensor."""
+    """One Slice: reads a row of ``data`` along `axis` and keeps the axis; `starts` is the [1] tensor.
+
+    Attributes:
+        index: how the start counts, if it does and is never negative.
+        one_long: whether the end is the start plus 1.
+        negative: what happens where the start is negative.
+    """
 
     node: ir.Node
     data: ir.Value
     starts: ir.Value
     axis: int
-    index: Index
+    index: Index | None
     one_long: bool
+    negative: Negative = Negative.NEVER
 
     @property
     def cut(self) -> ir.Value:
@@ -75,12 +105,52 @@ def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) 
     if rank is None or axes is None or len(axes) != 1 or types[starts].shape != (1,):
         return None
     step = [1] if steps is None else _ints(steps, view.opset)
+    if step is None or step[0] < 1:
+        return None
     start, end = index_of(starts, view, types), index_of(ends, view, types)
     lowest = start.lowest(view) if start is not None else None
-    if start is None or lowest is None or lowest < 0 or step is None or step[0] < 1:
-        return None
-    one_long = end == Index(start.first + 1, start.stride)
-    return RowCut(node, data, starts, axes[0] % rank, start, one_long)
+    if start is not None and lowest is not None and lowest >= 0:
+        return RowCut(node, data, starts, axes[0] % rank, start, end == Index(start.first + 1, start.stride))
+    if view.opset >= GATHER_FROM_THE_END and _follows(ends, starts, view.opset):
+        return RowCut(node, data, starts, axes[0] % rank, None, one_long=True, negative=Negative.LAST_FAILS)
+    if view.opset >= GATHER_FROM_THE_END and step[0] >= PAST and _is_past(ends, view.opset):
+        return RowCut(node, data, starts, axes[0] % rank, None, one_long=False, negative=Negative.CLAMPED)
+    return None
+
+
+def _is_past(value: ir.Value, opset: int) -> bool:
+    """Whether a bound of one element lies past every extent: a large number, or the maximum with one."""
+    number, node = scalar(value, opset), value.producer()
+    if number is not None or node is None or node.domain not in ("", "ai.onnx"):
+        return number is not None and number >= PAST
+    if node.op_type in ("Cast", "Identity") and node.inputs[0] is not None:
+        return _is_past(node.inputs[0], opset)
+    return node.op_type == "Max" and any(x is not None and (scalar(x, opset) or 0) >= PAST for x in node.inputs)
+
+
+def _follows(after: ir.Value, before: ir.Value, opset: int) -> bool:
+    """Whether one [1] tensor is the other plus 1, for certain."""
+    after, before = _bare(after), _bare(before)
+    node = after.producer()
+    if node is None or node.op_type != "Add" or node.domain not in ("", "ai.onnx"):
+        return False
+    left, right = node.inputs
+    if left is None or right is None:
+        return False
+    return any(_bare(x) is before and scalar(y, opset) == 1 for x, y in ((left, right), (right, left)))
+
+
+def _bare(value: ir.Value) -> ir.Value:
+    """A tensor of one element before copies that change at most its shape, or int32 into int64."""
+    node = value.producer()
+    while node is not None and node.domain in ("", "ai.onnx") and node.inputs and node.inputs[0] is not None:
+        widens = node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64
+        joins = node.op_type == "Concat" and len(node.inputs) == 1
+        if not (widens or joins or node.op_type in ("Identity", "Reshape", "Squeeze", "Unsqueeze")):
+            break
+        value = node.inputs[0]
+        node = value.producer()
+    return value
 
 
 def _ints(value: ir.Value, opset: int) -> list[int] | None:
@@ -97,7 +167,7 @@ def _with_extent(types: Types, cut: RowCut, extent: int) -> TensorType:
 def _proven(cut: RowCut, view: View, types: Types, trip: Trip) -> bool:
     if _dropped_by_squeeze(cut, types, view.opset):
         return True
-    if not cut.one_long:
+    if not cut.one_long or cut.index is None:
         return False
     return in_range(types[cut.data], cut.index, cut.axis, trip) or _changes_a_scan_output(cut, view, types)
 
@@ -134,7 +204,7 @@ def _dropped_by_squeeze(cut: RowCut, types: Types, opset: int) -> bool:
 
 def _changes_a_scan_output(cut: RowCut, view: View, types: Types) -> bool:
     extent = (types[cut.data].shape or ())[cut.axis]
-    if not isinstance(extent, int) or not cut.index.first < extent:
+    if not isinstance(extent, int) or cut.index is None or not cut.index.first < extent:
         return False
     empty = types.one_iteration(view, {id(cut.cut): _with_extent(types, cut, 0)})
     for output in view.scan_outputs:

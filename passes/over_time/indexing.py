@@ -11,6 +11,7 @@ from looplift.passes.over_time.context import OverTime, Rule
 from looplift.patterns.constants import constant
 from looplift.patterns.index import Index, index_of
 from looplift.patterns.proof import Refusal, Refused
+from looplift.patterns.row_cuts import Negative, RowCut
 
 
 def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -35,7 +36,12 @@ def read_rows(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, inde
     source = over.outside(data)
     if index_rank == 0 and reads_every_row(over, data, index_of(indices, over.view, over.types), axis):
         return over.emit.move_axis(source, over.rank(data), axis, 0)
-    picked = over.emit.op("Gather", [source, over.stack(indices)], {"axis": axis})
+    return gathered(over, data, over.stack(indices), axis, index_rank)
+
+
+def gathered(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, index_rank: int) -> ir.Value:
+    """``data`` at a stack of indices, time first."""
+    picked = over.emit.op("Gather", [over.outside(data), indices], {"axis": axis})
     # Gather puts all axes of the index where `axis` was; the leading ones go to the front.
     total = over.rank(data) - 1 + index_rank + over.lead
     lead = list(range(axis, axis + over.lead))
@@ -72,7 +78,21 @@ def slice_(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     if cut is None:
         raise Refused(Refusal("Slice at varying bounds may cut more or less than one row", node))
     # The start has shape [1], so reading at it keeps the axis.
-    return [read_rows(over, data, cut.starts, cut.axis, 1)]
+    if cut.negative is Negative.NEVER:
+        return [read_rows(over, data, cut.starts, cut.axis, 1)]
+    return [gathered(over, data, _as_gather_counts(over, data, cut), cut.axis, 1)]
+
+
+def _as_gather_counts(over: OverTime, data: ir.Value, cut: RowCut) -> ir.Value:
+    """The starts of all iterations, so that Gather reads what Slice cuts and fails where Slice cuts nothing."""
+    emit, starts = over.emit, over.stack(cut.starts)
+    dtype = int(emit.type_of(starts).dtype or ir.DataType.INT64)
+    extent = emit.op("Cast", [emit.extent(over.outside(data), cut.axis)], {"to": dtype})
+    if cut.negative is Negative.LAST_FAILS:
+        minus_one = emit.op("Cast", [emit.const(-1)], {"to": dtype})
+        return emit.op("Where", [emit.op("Equal", [starts, minus_one]), extent, starts])
+    first = emit.op("Neg", [extent])
+    return emit.op("Where", [emit.op("Less", [starts, first]), first, starts])
 
 
 def _same_slice(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lifting import assert_equal, lift, loops_left, parse
 
-from lifting import assert_equal, lift, loops_left
+from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
 
 SCAN = """
 agraph (float[T,2,3] x, float[T,3] y, float[3] w, float[3,4] m, int64[T] k) => (r) {{
@@ -102,6 +104,7 @@ def _close(text, lifted, feed, *, exact):
         assert_equal(text, lifted, feed)
         return
     from lifting import parse
+
     from looplift.runtime import Session
 
     want, got = (Session(m, device="numpy").run(None, feed)[0] for m in (parse(text), lifted))
@@ -146,7 +149,9 @@ def test_forms_that_changed_between_opsets(opset):
     assert_equal(text, lifted, {"x": np.arange(12, dtype="f").reshape(4, 3)}, opset=opset)
 
 
-@pytest.mark.parametrize("part", ["start = 0", "start = 1", "start = -1", "end = 0", "start = 0, end = 0", "end = -1", "start = 1, end = 9"])
+@pytest.mark.parametrize(
+    "part", ["start = 0", "start = 1", "start = -1", "end = 0", "start = 0, end = 0", "end = -1", "start = 1, end = 9"]
+)
 def test_parts_of_a_shape_that_is_not_known(part):
     text = f"""
     agraph (float[N,T,4] x) => (r, e) {{
@@ -157,3 +162,42 @@ def test_parts_of_a_shape_that_is_not_known(part):
     lifted, _ = lift(text)
     assert not loops_left(lifted)
     assert_equal(text, lifted, *({"x": np.ones((n, 5, 4), "f")} for n in (0, 1, 3)))
+
+
+ANY_ROW = """
+agraph (float[N, 2] x, int64[T] at) => (float[T, 2] y) {{
+  n = Shape(at) count = Squeeze(n)
+  y = Loop (count, "") <body = b (int64 i, bool ci) => (bool co, float[2] r)
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] past = {{1000000000}}> {{
+    co = Identity(ci)
+    k = Gather(at, i) start = Unsqueeze(k, zero) {end}
+    cut = Slice(x, start, end, zero{step}) r = Squeeze(cut, zero) }}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("end", "step"),
+    [
+        ("end = Add(start, one)", ""),
+        ("end = Identity(past)", ", past"),
+        ("e = Add(start, one) end = Max(e, past)", ", past"),
+    ],
+    ids=["start + 1", "to the end", "at least to the end"],
+)
+def test_rows_at_any_start(end, step):
+    """Negative starts count from the end, those below are clamped, those above and -1 + 1 cut nothing and fail."""
+    text = ANY_ROW.format(end=end, step=step)
+    model, findings = lift(text)
+    assert loops_left(model) == 0, findings
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    before, after = Session(parse(text), device="numpy"), Session(model, device="numpy")
+    assert_equal(text, model, {"x": x, "at": np.array([0, 4, 2, -5, -2])}, {"x": x, "at": np.zeros(0, np.int64)})
+    for start in range(-8, 8):
+        feed = {"x": x, "at": np.array([1, start])}
+        try:
+            before.run(None, feed)
+        except LoopliftError:
+            with pytest.raises(LoopliftError):
+                after.run(None, feed)
+        else:
+            assert_equal(text, model, feed)
