@@ -26,6 +26,7 @@ from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
+from looplift.passes.read_split_rows import ReadSplitRows
 from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
@@ -55,6 +56,7 @@ def normalisers() -> Sequence[Pass]:
         Simplify(),
         ForwardInvariantCarries(),
         SplitSlices(),
+        ReadSplitRows(),
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),
