@@ -70,7 +70,7 @@ def row_reads(view: View, outer: Types, trip: Trip) -> tuple[list[RowRead], Type
         trip: its trip count.
     """
     cuts, types = row_cuts(view, outer, trip)
-    found = [RowRead(cut.node, cut.data, cut.axis, cut.index, 1) for cut in cuts.values()]
+    found = [RowRead(cut.node, cut.data, cut.axis, cut.index, 1) for cut in cuts.values() if cut.index is not None]
     found += [read for node in view.body if (read := _gathered(node, view, types)) is not None]
     return [read for read in found if _is_stack(read.data, view, types) and read.index.stride != 0], types
 
