@@ -13,7 +13,7 @@ export XDG_RUNTIME_DIR ?= /tmp
 	@echo "== making .venv and installing looplift with what its tests use"
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
 demo: .venv/.installed

@@ -112,11 +112,11 @@ def _root_cause(error: BaseException) -> str:
 
 
 def schema_fault(source: Source) -> str:
-    """What ``onnx.checker`` finds wrong with the model, in one line; empty if nothing."""
+    """What ``onnx.checker`` finds wrong with the model, types and shapes included, in one line; empty if nothing."""
     proto = ir.to_proto(source.given) if source.proto is None else source.proto
     try:
-        onnx.checker.check_model(os.fspath(source.given) if source.folder else proto)
-    except onnx.checker.ValidationError as error:
+        onnx.checker.check_model(os.fspath(source.given) if source.folder else proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         return " ".join(str(error).split())[:300]
     return ""
 

@@ -137,15 +137,26 @@ def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:
 
 def facts(finding: Finding) -> list[tuple[str, list[str]]]:
     """What there is to tell of a loop, in sentences under labels; labels with nothing to tell are left out."""
+    carries, others = _carries(finding)
     trips = finding.trip_count if finding.trip_count != finding.reason else "not known before the loop runs"
     told = [
         ("reason", [finding.reason]),
-        ("computes", [finding.recurrence]),
+        ("computes", others),
         ("trip count", [trips]),
-        ("carries", numbered(finding.carries)),
+        ("carries", numbered(carries)),
         ("done", join_like(finding.actions)),
     ]
     return [(label, lines) for label, lines in told if any(lines)]
+
+
+def _carries(finding: Finding) -> tuple[list[str], list[str]]:
+    """A sentence for each carry, that of its recurrence if one was found; and the other recurrences."""
+    found = {_subject(sentence): sentence for sentence in finding.recurrence.split("; ") if sentence}
+    return [found.pop(_subject(carry), carry) for carry in finding.carries], list(found.values())
+
+
+def _subject(sentence: str) -> str:
+    return sentence.partition(": ")[0]
 
 
 def numbered(carries: Sequence[str]) -> list[str]:

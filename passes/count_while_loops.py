@@ -13,7 +13,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.replay import Given, before_first_iteration, first_iteration, replay, same
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop
 from looplift.passes.threshold import Threshold
-from looplift.passes.walk import loops
+from looplift.passes.walk import loops, node_name
 from looplift.patterns.constants import scalar
 from looplift.patterns.exit_test import Comparison, ExitTest, Flag, exit_test
 from looplift.patterns.progression import Motions, Progression
@@ -79,6 +79,8 @@ def _count(view: LoopView, types: Types, journal: Journal) -> bool:
     reading = ", which the body's cond decides though the node has none," if view.condition is None else ""
     integers = Integers(emitter)
     max_trip = integers.single(integers.written(count))
+    if max_trip.producer() in emitter.nodes:
+        max_trip.name = f"{node_name(view.node)}/trip_count"
     emitter.insert_before(view.node)
     node = _counted(view, max_trip, condition).node
     emitter.drop_unused()

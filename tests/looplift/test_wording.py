@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import looplift
 from looplift.passes.report import Finding
-from looplift.report import numbered, outcome
+from looplift.report import facts, numbered, outcome
 from looplift.wording import join_like, shortener
 
 LONG = "sequential_2_1_gru_1_while_gru_cell_1_split_readvariableop_resource_0:0"
@@ -70,3 +70,11 @@ def test_the_text_shortens_names_and_json_does_not() -> None:
         "    trip count: not known before the loop runs",
     ]
     assert LONG in report.to_json()
+
+
+def test_a_carry_is_described_by_the_recurrence_that_was_found_for_it() -> None:
+    finding = Finding("n", "Loop", "/", True, "a: add-step by 's'; other: prefix sum of 'x'", trip_count="3 iterations",
+                      carries=("a: prefix sum of 'y'", "b: never changes"))  # fmt: skip
+    told = dict(facts(finding))
+    assert told["carries"] == ["1. a: add-step by 's'", "2. b: never changes"]
+    assert told["computes"] == ["other: prefix sum of 'x'"]
