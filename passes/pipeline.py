@@ -96,8 +96,7 @@ def run_pipeline(
         InlineLoops()(work, journal)
     infer_shapes(work)
     describe_loops(work, journal)
-    changed = normalise(work, journal)
-    changed |= LiftRecurrences(exact=exact, refuse=lowering_refusal if standard else None)(work, journal)
+    changed = normalise_and_lift(work, journal, LiftRecurrences(exact, lowering_refusal if standard else None))
     changed |= LoopToScan()(work, journal)
     changed |= Peepholes()(work, journal)
     changed |= LowerToStandard()(work, journal) if standard else ReverseInNode()(work, journal)
@@ -110,6 +109,17 @@ def run_pipeline(
         logger.error("the rewritten model is dropped: %s", broken)
         return model.clone(), tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
     return work, findings
+
+
+def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass) -> bool:
+    """Normalises and lifts in turns: what stands for an inner loop is part of a body, to be normalised like the rest."""
+    changed = normalise(model, journal)
+    for _ in range(ROUNDS):
+        if not lift(model, journal):
+            break
+        changed = True
+        normalise(model, journal)
+    return changed
 
 
 def normalise(model: ir.Model, journal: Journal) -> bool:

@@ -130,6 +130,22 @@ def test_a_node_that_breaks_its_schema_is_the_fault_of_the_model_and_a_broken_pa
     assert "not valid ONNX" in looplift.explain(model).problem
 
 
+@pytest.mark.parametrize("dtype", [-1, 99])
+def test_a_sequence_of_no_element_type_is_the_fault_of_the_model(dtype: int) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]>
+g (int64 n, float[2] x) => (seq(float[2]) y) {{
+  e = SequenceEmpty <dtype = {dtype}> ()
+  y = Loop (n, "", e) <body = b (int64 i, bool c, seq(float[2]) p) => (bool d, seq(float[2]) q) {{
+    d = Identity(c)
+    q = SequenceInsert(p, x)
+  }}>
+}}"""
+    )
+    with pytest.raises(looplift.LoopliftError, match=r"^the model is not valid ONNX: [^\n]*$"):
+        looplift.optimize(model)
+
+
 def test_names_hidden_by_a_body_are_no_obstacle() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21]>

@@ -30,6 +30,30 @@ def test_twice_is_once():
     assert ir.to_proto(once) == ir.to_proto(twice)
 
 
+NEST = """
+agraph (int64 n, int64 m, float[3] x, float[3] s) => (float[3] v, float[A,B,3] q) {
+  v, q = Loop (n, "", x) <body = b (int64 i, bool ci, float[3] p) => (bool co, float[3] u, float[C,3] o) {
+    co = Identity(ci)
+    t = Tanh(p)
+    u, o = Loop (m, "", t) <body = d (int64 j, bool cj, float[3] w) => (bool cq, float[3] z, float[3] y) {
+      cq = Identity(cj)
+      k = Cast<to = 1>(j)
+      e = Mul(s, k)
+      z = Add(w, e)
+      y = Identity(w)
+    }>
+  }>
+}"""
+
+
+def test_what_stands_for_an_inner_loop_is_normalised_with_the_body_around_it():
+    once, _ = run_pipeline(parse(NEST))
+    twice, _ = run_pipeline(once)
+    assert ir.to_proto(once) == ir.to_proto(twice)
+    outside = [node.op_type for node in once.graph]
+    assert outside[-3:] == ["Greater", "Where", "Loop"], "the inner loop's trip count is the same in every iteration"
+
+
 def test_definitions_are_not_entered():
     once, _ = run_pipeline(parse(LOOP))
     (function,) = once.functions.values()
