@@ -33,6 +33,11 @@ class Entry:
     part_of: str = ""
     order: int = 0
 
+    @property
+    def origin(self) -> str:
+        """The loop as ``graph path/name``."""
+        return f"{self.path.rstrip('/')}/{self.node}"
+
 
 class Journal:
     """Entries of the original loops by their origin mark."""
@@ -59,13 +64,18 @@ class Journal:
         if entry is not None and action not in entry.actions:
             entry.actions.append(action)
 
+    def origin(self, node: ir.Node) -> str | None:
+        """The original loop as ``graph path/name``; None for one that a pass made from nothing."""
+        entry = self.entry(node)
+        return None if entry is None else entry.origin
+
     def came_from(self, path: str, nodes: Iterable[ir.Node], action: str) -> None:
         """Notes what became of a recurrence lifted from the loop at ``graph path/name``.
 
         A loop among the nodes that stand for it now is what is left of that loop.
         """
         for mark, entry in self._entries.items():
-            if f"{entry.path.rstrip('/')}/{entry.node}" == path:
+            if entry.origin == path:
                 if action not in entry.actions:
                     entry.actions.append(action)
                 for node in nodes:

@@ -176,8 +176,9 @@ class Attempt:
         loop = self.view.node
         name = node_name(loop)
         self.emit.insert_before(loop)
+        origin = journal.origin(loop) or f"{place.path.rstrip('/')}/{name}"
         for node in self.emit.nodes:
-            node.metadata_props[LIFTED_FROM] = f"{place.path.rstrip('/')}/{name}"
+            node.metadata_props[LIFTED_FROM] = origin
         for old, new in self.replacements:
             replace_value(old, new)
         for proof, node in self.parts.nodes:

@@ -42,6 +42,15 @@ def test_figures_of_a_lifted_loop() -> None:
     assert {box.kind for box in after.boxes if box.label == "AddStep"} == {"ours"}
 
 
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+def test_loops_without_a_name_have_figures_and_actions_too(target) -> None:
+    model = onnx.parser.parse_model(HEAD + (LOOP % "Add(v, t)").replace("[clock] ", ""))
+    told = looplift.explain(model, target)
+    assert len(told.figures[0]) == 2
+    last = {"kernel": "lifted into AddStep", "standard": "AddStep became CumSum in standard ops"}
+    assert told[0].actions[-1] == last[target]
+
+
 def test_figures_of_the_standard_target_show_no_kernel() -> None:
     (_, after), *_ = report("Add(v, t)", target="standard").figures
     assert "CumSum" in {box.label.split()[0] for box in after.boxes}
