@@ -44,8 +44,12 @@ def test_figures_of_a_lifted_loop() -> None:
 
 @pytest.mark.parametrize("target", ["kernel", "standard"])
 def test_loops_without_a_name_have_figures_and_actions_too(target) -> None:
-    model = onnx.parser.parse_model(HEAD + (LOOP % "Add(v, t)").replace("[clock] ", ""))
-    told = looplift.explain(model, target)
+    text = """g (int64 n, float[2] x, float[2] t) => (float[N, 2] ys) {
+      none = SequenceEmpty () list, y = Loop <body = b (int64 i, bool c, seq(float[2]) l, float[2] v)
+        => (bool co, seq(float[2]) more, float[2] w) {
+        co = Identity(c) w = Add(v, t) more = SequenceInsert(l, w)
+      }> (n, , none, x) ys = ConcatFromSequence <axis = 0, new_axis = 1> (list) }"""
+    told = looplift.explain(onnx.parser.parse_model(HEAD + text), target)
     assert len(told.figures[0]) == 2
     last = {"kernel": "lifted into AddStep", "standard": "AddStep became CumSum in standard ops"}
     assert told[0].actions[-1] == last[target]
