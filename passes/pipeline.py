@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes import copies
+from looplift.passes.choices_into_terms import ChoicesIntoTerms
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
 from looplift.passes.definitions import add_definitions, used_ops
@@ -57,6 +58,7 @@ def normalisers() -> Sequence[Pass]:
         ForwardInvariantCarries(),
         SplitSlices(),
         ReadSplitRows(),
+        ChoicesIntoTerms(),
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),

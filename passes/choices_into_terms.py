@@ -1,0 +1,121 @@
+"""A choice between two steps of a recurrence becomes one step with chosen terms."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from looplift.passes.body_types import types_around, types_inside
+from looplift.passes.emit import Emitter
+from looplift.passes.journal import Journal
+from looplift.passes.surgery import drop_unused_nodes, replace_value
+from looplift.passes.walk import Place, rewrite_loops
+from looplift.patterns.dependence import Dependence
+from looplift.patterns.evolution import Affine, Term, Walk
+from looplift.patterns.proof import Refusal, Refused
+from looplift.patterns.types import Types
+from looplift.patterns.values import source
+from looplift.patterns.view import Carry, View, view_of
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoicesIntoTerms:
+    """Rewrites ``v' = where(m, a*v + b, v)`` to ``v' = where(m, a, 1)*v + where(m, b, -0)``, and its like.
+
+    Masked steps, as over padded sequences, are then linear recurrences.
+
+    Legal if
+    1. the carry is updated by a Where whose condition does not depend on the carry;
+    2. each of its two values is the carry, multiplied at most once, then added to at most once, by what does not
+       depend on the carry (`patterns.evolution`).
+
+    The shapes broadcast to the same: the same tensors come together. Preserves bits: v*1 and v + -0 are v for every
+    number, -0 and infinities among them (a NaN stays one), and the terms that are not chosen enter no operation.
+    ``where(m, b, a*v)`` is not of this kind: 0*v + b is b only where v is finite.
+    """
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Rewrites every such carry of the model in place; whether there was one."""
+        return rewrite_loops(model, lambda node, place: _rewrite(node, place, types_around(model, node), journal))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """``where(condition, taken, other)`` as the update of a carry."""
+
+    carry: Carry
+    where: ir.Node
+    condition: ir.Value
+    taken: Affine
+    other: Affine
+
+
+def _rewrite(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
+    view = view_of(node, place.opset)
+    if isinstance(view, Refusal):
+        return None
+    inner = types_inside(view, types)
+    dependence = Dependence(view, inner)
+    for carry in view.carries:
+        choice = _choice(carry, view, inner, dependence)
+        if choice is not None and _write(choice, view, inner):
+            journal.did(node, f"chose the terms of '{carry.previous.name}' instead of its values")
+            return node
+    return None
+
+
+def _choice(carry: Carry, view: View, types: Types, dependence: Dependence) -> Choice | None:
+    node = source(carry.updated).producer()
+    if node is None or node.op_type != "Where" or node.domain not in ("", "ai.onnx") or node.graph is not view.body:
+        return None
+    condition, taken, other = node.inputs
+    if condition is None or taken is None or other is None or dependence.reaches(carry.previous, condition):
+        return None
+    walk = Walk(carry, dependence, types, reassociate=False)
+    images = walk.image(taken), walk.image(other)
+    if not isinstance(images[0], Affine) or not isinstance(images[1], Affine):
+        return None
+    if images[0] == images[1] == Affine() or any(len(image.addends) > 1 for image in images):
+        return None
+    return Choice(carry, node, condition, images[0], images[1])
+
+
+def _write(choice: Choice, view: View, types: Types) -> bool:
+    """Writes the step with chosen terms; False where the opset or the element type does not allow it."""
+    dtype = types[choice.carry.previous].dtype
+    negated = [term for image in (choice.taken, choice.other) for term in (image.factor, *image.addends) if term]
+    if dtype is None or (not dtype.is_signed() and any(term.negated for term in negated)):
+        return False
+    emit = Emitter(view.opset, types)
+    moved = choice.carry.previous
+    try:
+        if choice.taken.factor or choice.other.factor:
+            factor = _chosen(choice, choice.taken.factor, choice.other.factor, 1.0, dtype, emit)
+            moved = emit.op("Mul", [moved, factor])
+        if choice.taken.addends or choice.other.addends:
+            ends = (image.addends[0] if image.addends else None for image in (choice.taken, choice.other))
+            moved = emit.op("Add", [moved, _chosen(choice, *ends, -0.0, dtype, emit)])
+    except Refused:
+        emit.discard()
+        return False
+    emit.insert_before(choice.where)
+    replace_value(choice.where.outputs[0], moved)
+    drop_unused_nodes(view.body)
+    return True
+
+
+def _chosen(
+    choice: Choice, taken: Term | None, other: Term | None, neutral: float, dtype: ir.DataType, emit: Emitter
+) -> ir.Value:
+    terms = [_term(term, neutral, dtype, emit) for term in (taken, other)]
+    return emit.op("Where", [choice.condition, *terms])
+
+
+def _term(term: Term | None, neutral: float, dtype: ir.DataType, emit: Emitter) -> ir.Value:
+    """A term as a value, the neutral number for none."""
+    if term is None or term.value is None:
+        number = -1.0 if term is not None and term.negated else 1.0 if term is not None else neutral
+        return emit.tensor(ir.tensor(np.array(number).astype(dtype.numpy()), dtype=dtype))
+    return emit.op("Neg", [term.value]) if term.negated else term.value
