@@ -10,6 +10,18 @@ from hypothesis import strategies as st
 
 SHAPES = {"": (), "3": (3,), "2,3": (2, 3)}
 DTYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "float16": "f2"}
+FORMS = [
+    "{p} + {x}",
+    "{x} + {p}",
+    "{p} - {x}",
+    "{x} - {p}",
+    "{p} * {x}",
+    "{p} * {x} + {y}",
+    "{p} * {x} - {y}",
+    "{p} + {x} + {y}",
+    "{p} - {x} + {y}",
+    "any",
+]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.1, np.inf, -np.inf, np.nan, 1e-45, 1e30, -3.5, 65504.0]
 
 
@@ -41,7 +53,7 @@ class Program:
 
 def _update(draw: st.DrawFn, carry: int, pool: list[str], add: Callable[[str], None]) -> str:
     """The name of a carry's updated value: mostly of a form that can be lifted, now and then anything."""
-    form = draw(st.sampled_from(["{p} + {x}", "{x} + {p}", "{p} - {x}", "{x} - {p}", "{p} * {x}", "{p} * {x} + {y}", "any"]))
+    form = draw(st.sampled_from(FORMS))
     if form == "any":
         return draw(st.sampled_from(pool))
     free = [name for name in pool if not name.startswith("p")]

@@ -1,4 +1,4 @@
-"""Random loops: whatever the pipeline makes of them gives the same bits, by kernels and by definitions."""
+"""Random loops: whatever the pipeline makes of them gives the same bits, by kernels, definitions and standard ops."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ CASES = ((-1, True), (0, True), (1, True), (2, True), (7, True), (5, False))
 def check(program: Program, seed: int) -> None:
     model = ir.from_onnx_text(program.text)
     lifted, _ = run_pipeline(model)
+    lowered, _ = run_pipeline(model, target="standard")
     before = Session(model, device="numpy")
-    after = [Session(lifted, device="numpy"), Session(lifted, device="numpy", definitions=True)]
+    after = [Session(lifted, "numpy"), Session(lifted, "numpy", definitions=True), Session(lowered, "numpy")]
     for trip, condition in CASES:
         feed = program.feeds(trip, condition, seed)
         try:
