@@ -39,7 +39,8 @@ def own_tensors(model: ir.Model) -> None:
 
 
 def _graphs(model: ir.Model) -> Iterator[GraphLike]:
-    for root in (model.graph, *model.functions.values()):
+    roots: tuple[GraphLike, ...] = (model.graph, *model.functions.values())
+    for root in roots:
         yield root
         for node in nodes_within(root):
             yield from subgraphs(node)

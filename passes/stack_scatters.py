@@ -184,8 +184,9 @@ def _rows_are_iterations(view: View, initial: ir.Value, axis: int, types: Types)
     if shape[axis] is not None and shape[axis] == trip.extent:
         return True
     # A tensor made with M rows: making it fails if M is negative, so M iterations run.
-    counted = isinstance(trip, Counted) and trip.condition is None
-    return counted and _number_of_rows(initial, axis, types) is source(trip.max_trip)
+    if not isinstance(trip, Counted) or trip.condition is not None:
+        return False
+    return _number_of_rows(initial, axis, types) is source(trip.max_trip)
 
 
 def _number_of_rows(value: ir.Value, axis: int, types: Types) -> ir.Value | None:
