@@ -221,8 +221,10 @@ def _where(site: Site) -> ir.Value | None:
 
 
 def _dropout(site: Site) -> ir.Value | None:
-    """Outside training, with the mask unread."""
+    """Outside training, with the mask unread. Before opset 7 an attribute tells, which is training by default."""
     training = site.input(2)
+    if site.opset < 7:
+        return None
     if len(site.node.outputs) > 1 and (site.node.outputs[1].uses() or site.node.outputs[1].is_graph_output()):
         return None
     inference = training is None if site.opset >= 12 else True
