@@ -11,6 +11,7 @@ from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes import copies
 from looplift.passes.choices_into_terms import ChoicesIntoTerms
+from looplift.passes.choices_without_branches import ChoicesWithoutBranches
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
 from looplift.passes.definitions import add_definitions, used_ops
@@ -58,6 +59,7 @@ def normalisers() -> Sequence[Pass]:
         ForwardInvariantCarries(),
         SplitSlices(),
         ReadSplitRows(),
+        ChoicesWithoutBranches(),
         ChoicesIntoTerms(),
         HoistInvariants(),
         SimplifyCondition(),

@@ -191,6 +191,8 @@ def _infer_graph(
 def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
     """Types of a node's outputs from those of its inputs; `UNKNOWN` where the operator's inference gives none."""
     nothing = tuple(UNKNOWN for _ in node.outputs)
+    if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+        return _infer_if(node, known, opset)
     if node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
         return nothing
     if any(attribute.is_ref() for attribute in node.attributes.values()):
@@ -212,6 +214,22 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         return nothing
     facts = tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
     return tuple(TensorType(fact.dtype, _computed_shape(node, fact, known, opset)) for fact in facts)
+
+
+def _infer_if(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
+    """What holds of the results of both branches."""
+    results = []
+    for branch in subgraphs(node):
+        facts: dict[int, TensorType] = {}
+        _infer_graph(branch, facts, known, opset, {})
+        results.append([facts.get(id(value)) or known[value] for value in branch.outputs])
+    if len(results) != 2 or any(len(facts) != len(node.outputs) for facts in results):
+        return tuple(UNKNOWN for _ in node.outputs)
+    return tuple(_in_both(*facts) for facts in zip(*results, strict=True))
+
+
+def _in_both(left: TensorType, right: TensorType) -> TensorType:
+    return _widen(left, right) if left.dtype == right.dtype else UNKNOWN
 
 
 def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -> tuple[Dim, ...] | None:

@@ -1,0 +1,115 @@
+"""An If in a loop's body whose branches are a few cheap operators becomes a Where."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.passes.body_types import types_around, types_inside
+from looplift.passes.emit import Emitter
+from looplift.passes.journal import Journal
+from looplift.passes.surgery import remove_node, replace_value
+from looplift.passes.walk import Place, rewrite_loops
+from looplift.patterns.constants import scalar
+from looplift.patterns.proof import Refusal
+from looplift.patterns.totality import BROADCASTING, UNARY, is_total
+from looplift.patterns.types import Types, infer_node
+from looplift.patterns.values import source
+from looplift.patterns.view import view_of
+
+LARGEST = 16
+"""Nodes of both branches together. Where computes both, so that they must cost less than the choice."""
+
+CHEAP = BROADCASTING | UNARY | {"Cast", "Constant", "Div", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoicesWithoutBranches:
+    """Rewrites ``if c: v = p else: v = q`` in the body of a loop to ``v = where(c, p, q)``.
+
+    Legal if
+    1. no node of either branch can fail (`patterns.totality`), so that both may be computed;
+    2. each result has one element type and, for certain, one shape in both branches;
+    3. the condition is one boolean, which an If demands;
+    4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
+       may skip work that is worth skipping.
+
+    Preserves bits: one of two values is taken as it is.
+    """
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Rewrites every such If of the model in place; whether there was one."""
+        return rewrite_loops(model, lambda node, place: _rewrite(node, place, types_around(model, node), journal))
+
+
+def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
+    view = view_of(loop, place.opset)
+    if isinstance(view, Refusal):
+        return None
+    inner = types_inside(view, types)
+    updates = {source(carry.updated).producer() for carry in view.carries}
+    for node in view.body:
+        if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+            continue
+        wanted = node in updates or all(inner[output].dtype == ir.DataType.BOOL for output in node.outputs)
+        if wanted and _is_cheap(node) and _agrees(node, inner, place):
+            _write(node, place.opset)
+            journal.did(loop, "computed both branches of a choice and took one of the results")
+            return loop
+    return None
+
+
+def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph]:
+    return node.attributes["then_branch"].as_graph(), node.attributes["else_branch"].as_graph()
+
+
+def _is_cheap(node: ir.Node) -> bool:
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return False
+    inside = [inner for branch in _branches(node) for inner in branch]
+    plain = all(inner.op_type in CHEAP and inner.domain in ("", "ai.onnx") for inner in inside)
+    return plain and len(inside) <= LARGEST and not any(branch.initializers for branch in _branches(node))
+
+
+def _agrees(node: ir.Node, types: Types, place: Place) -> bool:
+    """Whether no node can fail and the branches' results have the same types."""
+    results = []
+    for branch in _branches(node):
+        known = types
+        for inner in branch:
+            if not is_total(inner, known, place.opset):
+                return False
+            for output, fact in zip(inner.outputs, infer_node(inner, known, place.opset), strict=True):
+                known = known.with_value(output, fact)
+        results.append([known[value] for value in branch.outputs])
+    return all(
+        left.dtype is not None and left.dtype == right.dtype and left.same_shape(right)
+        for left, right in zip(*results, strict=True)
+    )
+
+
+def _write(node: ir.Node, opset: int) -> None:
+    taken, other = (list(branch.outputs) for branch in _branches(node))
+    for branch in _branches(node):
+        branch.outputs.clear()
+        for inner in list(branch):
+            branch.remove(inner)
+            node.prepend(inner)
+    emit = Emitter(opset, Types())
+    condition = emit.op("Reshape", [node.inputs[0], emit.const([])])
+    chosen = [_chosen(condition, left, right, emit) for left, right in zip(taken, other, strict=True)]
+    emit.insert_before(node)
+    for output, value in zip(node.outputs, chosen, strict=True):
+        replace_value(output, value)
+    remove_node(node)
+
+
+def _chosen(condition: ir.Value, taken: ir.Value, other: ir.Value, emit: Emitter) -> ir.Value:
+    """``condition ? taken : other``; in logical operators where one of the two is a truth value."""
+    left, right = (scalar(value, emit.opset) for value in (taken, other))
+    if isinstance(right, bool):
+        return emit.op("Or", [emit.op("Not", [condition]), taken]) if right else emit.op("And", [condition, taken])
+    if isinstance(left, bool):
+        return emit.op("Or", [condition, other]) if left else emit.op("And", [emit.op("Not", [condition]), other])
+    return emit.op("Where", [condition, taken, other])
