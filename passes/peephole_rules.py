@@ -21,7 +21,7 @@ def _opset(context: MatchContext) -> int:
 def _states_after(value: ir.Value | None) -> ir.Node | None:
     """The recurrence node whose stack of states after each step this value is, in order of time."""
     node = None if value is None else value.producer()
-    if node is None or node.domain != DOMAIN or value is not node.outputs[STACK]:
+    if value is None or node is None or node.domain != DOMAIN or value.index() != STACK:
         return None
     flags = ("emit_previous", "reverse")
     return None if any(name in node.attributes and node.attributes[name].as_int() for name in flags) else node

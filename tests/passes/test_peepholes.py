@@ -37,6 +37,23 @@ def test_the_last_state_is_the_final_one():
     assert_equal(source, lifted, *feeds(1, 2, 17))
 
 
+def test_a_gather_of_the_final_state_of_a_node_without_a_stack_stays():
+    source = """
+    agraph (int64 n, int64 m, float[4] x, float[4] step) => (float last, float[4] w) {
+      v = Loop (n, "", x) <body = b (int64 i, bool ci, float[4] p) => (bool co, float[4] u) {
+        co = Identity(ci) u = Add(p, step)
+      }>
+      k = Constant<value_int = -1>()
+      last = Gather(v, k)
+      w = Loop (m, "", x) <body = d (int64 j, bool cj, float[4] q) => (bool cq, float[4] t) {
+        cq = Identity(cj) t = Tanh(q)
+      }>
+    }"""
+    lifted, _ = lift(source)  # which runs the pipeline on the result, too
+    assert count(lifted)["Gather"] == 1
+    assert_equal(source, lifted, *({**feed, "m": np.array(2)} for feed in feeds(0, 1, 17)))
+
+
 @pytest.mark.parametrize(
     ("rest", "stacked"),
     [
