@@ -74,12 +74,12 @@ def _choice(carry: Carry, view: View, types: Types, dependence: Dependence) -> C
     if condition is None or taken is None or other is None or dependence.reaches(carry.previous, condition):
         return None
     walk = Walk(carry, dependence, types, reassociate=False)
-    images = walk.image(taken), walk.image(other)
-    if not isinstance(images[0], Affine) or not isinstance(images[1], Affine):
+    steps = walk.image(taken), walk.image(other)
+    if not isinstance(steps[0], Affine) or not isinstance(steps[1], Affine):
         return None
-    if images[0] == images[1] == Affine() or any(len(image.addends) > 1 for image in images):
+    if steps[0] == steps[1] == Affine() or max(len(steps[0].addends), len(steps[1].addends)) > 1:
         return None
-    return Choice(carry, node, condition, images[0], images[1])
+    return Choice(carry, node, condition, steps[0], steps[1])
 
 
 def _write(choice: Choice, view: View, types: Types) -> bool:
@@ -95,8 +95,8 @@ def _write(choice: Choice, view: View, types: Types) -> bool:
             factor = _chosen(choice, choice.taken.factor, choice.other.factor, 1.0, dtype, emit)
             moved = emit.op("Mul", [moved, factor])
         if choice.taken.addends or choice.other.addends:
-            ends = (image.addends[0] if image.addends else None for image in (choice.taken, choice.other))
-            moved = emit.op("Add", [moved, _chosen(choice, *ends, -0.0, dtype, emit)])
+            taken, other = (step.addends[0] if step.addends else None for step in (choice.taken, choice.other))
+            moved = emit.op("Add", [moved, _chosen(choice, taken, other, -0.0, dtype, emit)])
     except Refused:
         emit.discard()
         return False
