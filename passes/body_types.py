@@ -17,7 +17,7 @@ from looplift.runtime.ops import DOMAIN
 def types_inside(view: View, types: Types) -> Types:
     """These facts and those of a loop's body, in which slices that are proven to cut one row do."""
     trip = trip_of(view, types)
-    return types.with_body(view) if isinstance(trip, Refusal) else row_cuts(view, types, trip)[1]
+    return types.with_body(view) if isinstance(trip, Refusal) else row_cuts(view, types, trip, certain=True)[1]
 
 
 def types_around(model: ir.Model, node: ir.Node) -> Types:

@@ -74,13 +74,15 @@ class RowCut:
         return self.node.outputs[0]
 
 
-def row_cuts(view: View, outer: Types, trip: Trip) -> tuple[dict[int, RowCut], Types]:
+def row_cuts(view: View, outer: Types, trip: Trip, *, certain: bool = False) -> tuple[dict[int, RowCut], Types]:
     """The proven row cuts of a body by their node's identity, and the body's types given that they cut one row.
 
     Args:
         view: the loop.
         outer: facts outside it.
         trip: its trip count.
+        certain: only cuts that give one row in every execution, none of those with which the loop fails otherwise:
+            for rewrites that may take away what fails.
     """
     types = outer.with_body(view)
     dependence = Dependence(view, types)
@@ -88,7 +90,7 @@ def row_cuts(view: View, outer: Types, trip: Trip) -> tuple[dict[int, RowCut], T
     while found:
         assumed = {id(cut.cut): _with_extent(types, cut, 1) for cut in found}
         types_if = outer.with_body(view, assumed)
-        proven = [cut for cut in found if _proven(cut, view, types_if, trip)]
+        proven = [cut for cut in found if _proven(cut, view, types_if, trip, certain=certain)]
         if len(proven) == len(found):
             return {id(cut.node): cut for cut in found}, types_if
         found = proven
@@ -164,12 +166,13 @@ def _with_extent(types: Types, cut: RowCut, extent: int) -> TensorType:
     return TensorType(whole.dtype, (*shape[: cut.axis], extent, *shape[cut.axis + 1 :]))
 
 
-def _proven(cut: RowCut, view: View, types: Types, trip: Trip) -> bool:
-    if _dropped_by_squeeze(cut, types, view.opset):
+def _proven(cut: RowCut, view: View, types: Types, trip: Trip, *, certain: bool) -> bool:
+    if not certain and _dropped_by_squeeze(cut, types, view.opset):
         return True
     if not cut.one_long or cut.index is None:
         return False
-    return in_range(types[cut.data], cut.index, cut.axis, trip) or _changes_a_scan_output(cut, view, types)
+    inside = in_range(types[cut.data], cut.index, cut.axis, trip)
+    return inside or (not certain and _changes_a_scan_output(cut, view, types))
 
 
 def in_range(whole: TensorType, index: Index, axis: int, trip: Trip) -> bool:
