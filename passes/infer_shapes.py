@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from looplift.patterns.types import Dim, Types, infer_node, tensor_shape
+from looplift.patterns.types import Dim, Types, infer_node, is_public, tensor_shape
 from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import is_loop, is_scan
 
@@ -41,11 +41,14 @@ def infer_shapes(model: ir.Model) -> bool:
         for value in (*(output for node in graph for output in node.outputs), *graph.outputs):
             if value.name in facts:
                 changed |= _merge(value, facts[value.name])
-    return _name_extents(model) or changed
+    return name_extents(model) or changed
 
 
-def _name_extents(model: ir.Model) -> bool:
-    """Calls extents of what feeds loops by the names of the inputs' extents that they are equal to."""
+def name_extents(model: ir.Model) -> bool:
+    """Calls extents of what feeds loops by the names of the inputs' extents that they are equal to.
+
+    Again after a loop was rewritten: what it stacks then has a known shape, and feeds the next loop.
+    """
     opset = model.opset_imports.get("", 1)
     given = {dim.value for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int)}
     feeds = _feeding_loops(model.graph)
@@ -54,12 +57,17 @@ def _name_extents(model: ir.Model) -> bool:
         if node not in feeds:
             continue
         for value, fact in zip(node.outputs, infer_node(node, Types(), opset), strict=True):
-            if value.shape is None or fact.shape is None or len(value.shape) != len(fact.shape):
+            if fact.shape is None or value.is_graph_output():
+                continue
+            if value.shape is None and fact.dtype is not None:
+                value.type = value.type or ir.TensorType(fact.dtype)
+                value.shape, changed = ir.Shape([dim if is_public(dim) else None for dim in fact.shape]), True
+            if value.shape is None or len(value.shape) != len(fact.shape):
                 continue
             dims = [
                 new if _is_better(old, new, given) else old for old, new in zip(value.shape, fact.shape, strict=True)
             ]
-            if dims != list(value.shape) and not value.is_graph_output():
+            if dims != list(value.shape):
                 value.shape, changed = ir.Shape(dims), True
     return changed
 

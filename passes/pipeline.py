@@ -19,7 +19,7 @@ from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
 from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
-from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.infer_shapes import infer_shapes, name_extents
 from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
@@ -130,6 +130,7 @@ def normalise(model: ir.Model, journal: Journal) -> bool:
     """Runs the normalising passes round by round until none changes anything."""
     changed = False
     for _ in range(ROUNDS):
+        name_extents(model)
         if not any([step(model, journal) for step in normalisers()]):  # every pass runs in each round
             break
         changed = True

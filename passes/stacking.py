@@ -18,7 +18,7 @@ from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_sca
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import surely_runs, trip_of
-from looplift.patterns.types import TensorType, Types
+from looplift.patterns.types import TensorType, Types, is_public
 from looplift.patterns.values import defined_in, is_used, source
 from looplift.patterns.view import Carry, LoopView, ScanOutput, View
 
@@ -97,9 +97,9 @@ def as_body_output(view: View, value: ir.Value, fact: TensorType) -> ir.Value:
     return value
 
 
-def _declarable(fact: TensorType) -> list[int | None]:
-    """The extents that are numbers; symbols of the analysis are not for the model."""
-    return [dim if isinstance(dim, int) else None for dim in fact.shape or ()]
+def _declarable(fact: TensorType) -> list[int | str | None]:
+    """The extents that are numbers or symbols of the model; symbols of the analysis are not for it."""
+    return [dim if is_public(dim) else None for dim in fact.shape or ()]
 
 
 def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, TensorType]]) -> list[Stack]:
@@ -119,11 +119,13 @@ def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, Tensor
         rebuilt = rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=outputs)
     drop_unused_nodes(rebuilt.body)
     stacked = rebuilt.node.outputs[len(rebuilt.node.outputs) - len(new) :]
+    trip = trip_of(view, Types())
+    rows = TensorType(shape=(None if isinstance(trip, Refusal) else trip.extent,))
     for value, (_, fact) in zip(stacked, elements, strict=True):
         if fact.dtype is not None:
             value.type = ir.TensorType(fact.dtype)
         if fact.shape is not None:
-            value.shape = ir.Shape([None, *_declarable(fact)])
+            value.shape = ir.Shape([*_declarable(rows), *_declarable(fact)])
     return [Stack(rebuilt, value, fact) for value, (_, fact) in zip(stacked, elements, strict=True)]
 
 

@@ -210,3 +210,36 @@ def test_columns_past_the_end_fail_as_before():
 def test_writes_that_are_no_column_of_their_own_stay(text):
     model, _ = lift(text)
     assert loops_left(model) == 1
+
+
+def layer(k: int, source: str, result: str) -> str:
+    """A running average over the rows of `source`, batch first, gathered in a list."""
+    return f"""
+  whole{k} = Slice({source}, zero, top, zero, one)
+  first{k} = Gather<axis = 1>(whole{k}, s0)
+  gate{k} = Sigmoid({source})
+  start{k} = Shape(first{k})
+  state{k} = ConstantOfShape(start{k})
+  shape{k} = Shape({source})
+  time{k} = Gather(shape{k}, s1)
+  empty{k} = SequenceEmpty()
+  last{k}, list{k} = Loop (time{k}, "", state{k}, empty{k}) <body = b (int64 i, bool ci, h, l) => (bool co, hn, ln) {{
+    co = Identity(ci)
+    r = Gather<axis = 1>({source}, i)
+    g = Gather<axis = 1>(gate{k}, i)
+    m = Mul(g, h)
+    hn = Add(m, r)
+    ln = SequenceInsert(l, hn)
+  }}>
+  {result} = ConcatFromSequence<axis = 1, new_axis = 1>(list{k})"""
+
+
+def test_layers_on_top_of_each_other():
+    """What one loop stacks is what the next one reads: its extents are known again once the first is rewritten."""
+    body = CONSTANTS.split("s2 =")[0] + layer(1, "x", "y1") + layer(2, "y1", "y2") + layer(3, "y2", "y")
+    text = f"agraph (float[B,T,3] x) => (float[P,Q,U] y) {{ {body} }}"
+    model, findings = lift(text)
+    assert loops_left(model) == 0, findings
+    assert nodes(model) == ["LinearRecurrence"] * 3
+    for run in RUNS:
+        assert_equal(parse(text), model, run)
