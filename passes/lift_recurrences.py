@@ -24,6 +24,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
+from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter, Refuse
 from looplift.passes.journal import Journal
 from looplift.passes.moving_parts import MovingParts
@@ -64,18 +65,19 @@ class LiftRecurrences:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Lifts every loop that can be, innermost first; loops are gathered before anything is changed."""
-        return any([self.lift(node, place, journal) for node, place in loops(model)])  # none is left out
+        found = loops(model)
+        return any([self.lift(node, place, types_around(model, node), journal) for node, place in found])
 
-    def lift(self, node: ir.Node, place: Place, journal: Journal) -> bool:
+    def lift(self, node: ir.Node, place: Place, around: Types, journal: Journal) -> bool:
         """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""
         view = view_of(node, place.opset)
-        trip = view if isinstance(view, Refusal) else trip_of(view, Types())
+        trip = view if isinstance(view, Refusal) else trip_of(view, around)
         if isinstance(view, Refusal) or isinstance(trip, Refusal):
             assert isinstance(trip, Refusal)
             journal.refuse(node, trip)
             return False
         journal.describe(node, trip_count=trip.fact.fact)
-        attempt = Attempt(view, trip, exact=self.exact, refuse=self.refuse)
+        attempt = Attempt(view, trip, around, exact=self.exact, refuse=self.refuse)
         ports = used_ports(view)
         stays = attempt.make(ports)
         if not stays:
@@ -84,12 +86,13 @@ class LiftRecurrences:
             return True
         attempt.emit.discard()
         journal.refuse(node, next(iter(stays.values())))
-        return self._lift_part(view, trip, attempt, ports, stays, place, journal)
+        return self._lift_part(view, trip, around, attempt, ports, stays, place, journal)
 
     def _lift_part(
         self,
         view: View,
         trip: Trip,
+        around: Types,
         whole: Attempt,
         ports: Sequence[Port],
         stays: dict[int, Refusal],
@@ -102,7 +105,7 @@ class LiftRecurrences:
             return False
         if isinstance(view, LoopView) and view.opset < 11 and not kept:
             return False  # Loop-1 wants at least one carried value
-        attempt = Attempt(view, trip, exact=self.exact, refuse=self.refuse)
+        attempt = Attempt(view, trip, around, exact=self.exact, refuse=self.refuse)
         if attempt.make(parted):
             attempt.emit.discard()
             return False
@@ -115,9 +118,9 @@ class LiftRecurrences:
 class Attempt:
     """The nodes that would stand for a loop's outputs. Nothing in the graph changes until they are committed."""
 
-    def __init__(self, view: View, trip: Trip, *, exact: bool, refuse: Refuse | None = None) -> None:
+    def __init__(self, view: View, trip: Trip, around: Types, *, exact: bool, refuse: Refuse | None = None) -> None:
         self.view, self.trip = view, trip
-        cuts, types = row_cuts(view, Types(), trip)
+        cuts, types = row_cuts(view, around, trip)
         self.dependence = Dependence(view, types)
         self.evolutions: dict[int, Evolution] = {
             carry.index: evolution_of(carry, view, types, self.dependence, exact=exact) for carry in view.carries

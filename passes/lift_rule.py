@@ -48,7 +48,7 @@ class LiftRule(RewriteRule):
         trip = view if isinstance(view, Refusal) else trip_of(view, Types())
         if isinstance(view, Refusal) or isinstance(trip, Refusal):
             return None
-        attempt = Attempt(view, trip, exact=self._exact)
+        attempt = Attempt(view, trip, Types(), exact=self._exact)
         if attempt.make(used_ports(view)) or tracer is not None:
             attempt.emit.discard()
             return None

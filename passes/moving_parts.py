@@ -8,11 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
+from looplift.passes.nested_recurrences import all_steps, by_iteration, outer_states
 from looplift.passes.over_time import OverTime
 from looplift.passes.recurrence_nodes import add_step, linear_recurrence, new_node, prefix_sum
-from looplift.patterns.evolution import AddStep, PrefixSum
+from looplift.patterns.evolution import AddStep, Continued, PrefixSum
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence import RecurrenceProof
+from looplift.patterns.recurrence_ops import flag
 from looplift.patterns.trip import Scanned, Trip
 from looplift.patterns.values import source
 from looplift.patterns.view import Carry, LoopView, ScanInput, View
@@ -62,6 +64,10 @@ class MovingParts:
                 return self._states(carry, over, previous=True)
             if source(value) is source(carry.updated) and self._is_recurrence(carry):
                 return self._states(carry, over, previous=False)
+            inner = self._inner(carry)
+            if inner is not None and any(value is rows for rows in inner.node.outputs[1:]):
+                node = self._node(carry, over, previous=flag(inner.node, "emit_previous"))
+                return by_iteration(node.outputs[1], inner, over)
         return None
 
     def final(self, carry: Carry, over: OverTime) -> ir.Value:
@@ -140,16 +146,26 @@ class MovingParts:
         """The states before each step as they are. Where the first one has another shape, the model fails too."""
         if carry.index in self._is_overwritten:
             return self._emit.slice(self._with_initial(carry, over), 0, -1, 0)
-        return self._node(carry, over, previous=True).outputs[1]
+        return self._rows(carry, over, previous=True)
 
     def _states(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
         if not previous:
-            return self._node(carry, over, previous=False).outputs[1]
+            return self._rows(carry, over, previous=False)
         if isinstance(self._view, LoopView) and not over.types[carry.previous].same_shape(over.types[carry.initial]):
             # A result of such states can have one shape all the same, but there is no stack of them.
             refusal = Refusal(f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node)
             raise Refused(refusal)
         return self.previous_states(carry, over)
+
+    def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
+        node, inner = self._node(carry, over, previous=previous), self._inner(carry)
+        return node.outputs[1] if inner is None else outer_states(node.outputs[1], inner, over, previous=previous)
+
+    def _inner(self, carry: Carry) -> Continued | None:
+        """The inner recurrence that carries the state on, if it is one."""
+        proof = self._answers[carry.index]
+        found = proof.evolution if isinstance(proof, RecurrenceProof) else None
+        return found if isinstance(found, Continued) else None
 
     def _with_initial(self, carry: Carry, over: OverTime) -> ir.Value:
         """Initial value and every updated one, stacked; their shapes must be the same for certain."""
@@ -178,6 +194,8 @@ class MovingParts:
             raise Refused(proof)
         if isinstance(proof.evolution, AddStep):
             return add_step(proof.carry, proof.evolution, over, self._limit(over), self._condition(over), previous)
+        if isinstance(proof.evolution, Continued):
+            return all_steps(proof.carry, proof.evolution, over, previous)
         if isinstance(proof.evolution, PrefixSum):
             return prefix_sum(proof.carry, proof.evolution, over, previous)
         return linear_recurrence(proof.carry, proof.evolution, over, previous)

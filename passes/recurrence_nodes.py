@@ -25,13 +25,13 @@ def add_step(
 ) -> ir.Node:
     """AddStep (M, cond, v_initial, step)."""
     step = _total([_signed(over.outside(_value(term)), term, over) for term in evolution.steps], over)
-    return _written(new_node("AddStep", [limit, condition, carry.initial, step], previous=previous), carry, over)
+    return written(new_node("AddStep", [limit, condition, carry.initial, step], previous=previous), carry, over)
 
 
 def prefix_sum(carry: Carry, evolution: PrefixSum, over: OverTime, previous: bool) -> ir.Node:
     """PrefixSum (v_initial, x)."""
     addends = _series_total(evolution.addends, carry, over)
-    return _written(new_node("PrefixSum", [carry.initial, addends], previous=previous), carry, over)
+    return written(new_node("PrefixSum", [carry.initial, addends], previous=previous), carry, over)
 
 
 def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime, previous: bool) -> ir.Node:
@@ -57,10 +57,11 @@ def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime,
     node = new_node(
         "LinearRecurrence", [carry.initial, a, b], previous=previous, a_invariant=a_stays, b_invariant=b_stays
     )
-    return _written(node, carry, over)
+    return written(node, carry, over)
 
 
-def _written(node: ir.Node, carry: Carry, over: OverTime) -> ir.Node:
+def written(node: ir.Node, carry: Carry, over: OverTime) -> ir.Node:
+    """The node, in the emitter and with the state's element type."""
     dtype = over.types[carry.initial].dtype
     for output in node.outputs:
         output.type = None if dtype is None else ir.TensorType(dtype)

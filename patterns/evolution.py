@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from looplift.patterns.continued import Continued, continued
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.proof import Refusal, label
 from looplift.patterns.types import Types
@@ -95,7 +96,7 @@ class Unknown:
         return f"not a known recurrence: {self.refusal}"
 
 
-Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Overwritten | Unknown
+Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Continued | Overwritten | Unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,6 +248,9 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
     """
     if source(carry.updated) is carry.previous:
         return Invariant()
+    inner = continued(carry, dependence)
+    if inner is not None:
+        return inner
     image = Walk(carry, dependence, types, reassociate=not exact).image(carry.updated)
     if image is None:
         return Overwritten(carry.updated)
@@ -263,6 +267,7 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
 
 __all__ = [
     "AddStep",
+    "Continued",
     "Evolution",
     "Invariant",
     "LinearRecurrence",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from looplift.patterns import add_step, linear_recurrence, prefix_sum
-from looplift.patterns.evolution import AddStep, Invariant, LinearRecurrence, Overwritten, PrefixSum, Unknown
+from looplift.patterns import add_step, linear_recurrence, nested, prefix_sum
+from looplift.patterns.evolution import AddStep, Continued, Invariant, LinearRecurrence, Overwritten, PrefixSum, Unknown
 from looplift.patterns.proof import Refusal
 from looplift.patterns.recurrence import Question, RecurrenceProof
 
@@ -11,6 +11,7 @@ RECOGNISERS = {
     AddStep: add_step.recognise,
     PrefixSum: prefix_sum.recognise,
     LinearRecurrence: linear_recurrence.recognise,
+    Continued: nested.recognise,
 }
 """Each form has one recogniser."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from looplift.patterns.evolution import AddStep, Evolution, LinearRecurrence, PrefixSum
+from looplift.patterns.evolution import AddStep, Continued, Evolution, LinearRecurrence, PrefixSum
 from looplift.patterns.proof import Obligation, Refusal
 from looplift.patterns.trip import Trip
 from looplift.patterns.types import Types
@@ -27,7 +27,7 @@ class RecurrenceProof:
     """A carry is a recurrence: its form, and each obligation with the fact that discharged it."""
 
     carry: Carry
-    evolution: AddStep | PrefixSum | LinearRecurrence
+    evolution: AddStep | PrefixSum | LinearRecurrence | Continued
     obligations: tuple[Obligation, ...]
 
 

@@ -19,8 +19,10 @@ import onnx_ir as ir
 
 from looplift.patterns.constants import constant, constant_tensor
 from looplift.patterns.extents import cut, entries, expanded, range_extent, reshaped
-from looplift.patterns.values import subgraphs
-from looplift.patterns.view import LoopView, View
+from looplift.patterns.proof import Refusal
+from looplift.patterns.recurrence_ops import initial, is_recurrence, series
+from looplift.patterns.values import STANDARD, subgraphs
+from looplift.patterns.view import LoopView, View, is_loop, is_scan, view_of
 
 Dim = int | str | None
 """An extent: known, a symbol (equal symbols are equal extents), or unknown."""
@@ -193,7 +195,11 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
     nothing = tuple(UNKNOWN for _ in node.outputs)
     if node.op_type == "If" and node.domain in ("", "ai.onnx"):
         return _infer_if(node, known, opset)
-    if node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
+    if is_recurrence(node):
+        return _recurrence_types(node, known)[: len(node.outputs)]
+    if is_loop(node) or is_scan(node):
+        return _loop_types(node, known, opset) or nothing
+    if node.domain not in STANDARD or any(True for _ in subgraphs(node)):
         return nothing
     if any(attribute.is_ref() for attribute in node.attributes.values()):
         return nothing
@@ -214,6 +220,45 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         return nothing
     facts = tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
     return tuple(TensorType(fact.dtype, _computed_shape(node, fact, known, opset)) for fact in facts)
+
+
+def _loop_types(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...] | None:
+    """Of a loop in the body: what holds of a carry before and after every iteration, and rows of one shape."""
+    view = view_of(node, opset)
+    if isinstance(view, Refusal) or view.batched:
+        return None
+    inner = known.with_body(view)
+    finals = [inner[carry.previous] for carry in view.carries]
+    stacks = [_stacked(inner[output.element], output.axis) for output in view.scan_outputs]
+    return tuple([*finals, *stacks][: len(node.outputs)])
+
+
+def _stacked(row: TensorType, axis: int) -> TensorType:
+    if row.shape is None or not -len(row.shape) - 1 <= axis <= len(row.shape):
+        return TensorType(row.dtype)
+    axis %= len(row.shape) + 1
+    return TensorType(row.dtype, (*row.shape[:axis], None, *row.shape[axis:]))
+
+
+def _recurrence_types(node: ir.Node, known: Types) -> tuple[TensorType, TensorType]:
+    """Final state and stacked states. AddStep's state may grow in the first step; the others' keeps its shape."""
+    state = known[initial(node)]
+    time: Dim = None
+    for k, timed in series(node).items():
+        element = known[node.inputs[k]].shape
+        if timed and element:
+            time = element[0]
+        elif node.op_type == "AddStep" and not _broadcasts_into(element, state.shape):
+            return TensorType(state.dtype), TensorType(state.dtype)
+    return state, TensorType(state.dtype, None if state.shape is None else (time, *state.shape))
+
+
+def _broadcasts_into(element: tuple[Dim, ...] | None, shape: tuple[Dim, ...] | None) -> bool:
+    """Whether a sum with an element of the first shape has the second shape, or fails."""
+    if element is None or shape is None or len(element) > len(shape):
+        return False
+    pairs = zip(reversed(element), reversed(shape), strict=False)
+    return all(x == 1 or (x is not None and x == y) or (isinstance(y, int) and y != 1) for x, y in pairs)
 
 
 def _infer_if(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+STANDARD = ("", "ai.onnx")
+"""How the default domain is spelled."""
+
 
 def source(value: ir.Value) -> ir.Value:
     """The value itself, or what it is a copy of through any chain of Identity nodes."""

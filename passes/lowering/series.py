@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX, Emitter
-from looplift.passes.lowering.call import Call
+from looplift.passes.lowering.call import Call, size
 from looplift.passes.lowering.pieces import Count, extents
 from looplift.patterns.types import TensorType
 
@@ -34,6 +34,11 @@ def as_rows(emit: Emitter, call: Call, series: int, state: int) -> ir.Value:
     own = element(fact)
     if own.shape is not None and own.same_shape(like):
         return value
+    if size(like) == 0 and like.dtype is not None:
+        # onnx's shape inference broadcasts 1 and 0 to 1, so no Expand: there is nothing to expand.
+        rows = extents(emit, emit.extent(value, 0), call.input(state))
+        nothing = ir.tensor(np.zeros(1, like.dtype.numpy()), dtype=like.dtype)
+        return emit.op("ConstantOfShape", [rows], {"value": ir.AttrTensor("value", nothing)})
     if own.rank is not None and like.rank is not None:
         value = emit.unsqueeze(value, range(1, 1 + like.rank - own.rank))
     else:

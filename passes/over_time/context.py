@@ -12,11 +12,12 @@ from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.footprint import footprint_of
 from looplift.patterns.proof import Refusal, Refused
+from looplift.patterns.recurrence_ops import DOMAIN
 from looplift.patterns.row_cuts import RowCut
 from looplift.patterns.totality import is_total
 from looplift.patterns.trip import Trip, surely_runs
 from looplift.patterns.types import TensorType, Types
-from looplift.patterns.values import subgraphs
+from looplift.patterns.values import STANDARD, subgraphs
 from looplift.patterns.view import View
 
 
@@ -125,7 +126,7 @@ class OverTime:
         node = value.producer()
         if node is None:
             raise Refused(Refusal(f"'{value.name}' is known only inside the loop", self.view.node))
-        rule = self._rules.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rule = self._rules.get(node.op_type) if node.domain in (*STANDARD, DOMAIN) else None
         if rule is None:
             raise Refused(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
         if any(attribute.is_ref() for attribute in node.attributes.values()):

@@ -70,10 +70,12 @@ def test_as_many_rows_as_asked_for():
     assert_equal(text, model, *({"x": x(rows), "n": np.array(n)} for rows, n in [(5, 5), (5, 2), (3, 0)]))
 
 
-def test_bounds_of_a_row_that_may_be_missing_stay():
+def test_rows_counted_from_the_end():
     """Backwards from row 7 of a tensor of unknown length for an unknown number of times: 0 is passed."""
-    model, _ = lift(read(BACKWARD, signature=DYNAMIC, trips="n"))
-    assert loops_left(model) == 1
+    text = read(BACKWARD.replace("k = Where(is_negative, behind, b)", "k = Identity(b)"), signature=DYNAMIC, trips="n")
+    model, findings = lift(text)
+    assert loops_left(model) == 0, findings
+    assert_equal(text, model, *({"x": x(rows), "n": np.array(n)} for rows, n in [(8, 8), (12, 8), (9, 3), (3, 0)]))
 
 
 @pytest.mark.parametrize(
