@@ -32,7 +32,9 @@ def stacks_are_read(model: ir.Model, op_type: str) -> bool:
 
     ONNX Runtime wants a call to have all outputs of its function, so the definition must agree with every node.
     """
-    nodes = [node for place in places(model) for node in place.graph if node.domain == DOMAIN and node.op_type == op_type]
+    nodes = [
+        node for place in places(model) for node in place.graph if node.domain == DOMAIN and node.op_type == op_type
+    ]
     if any(len(node.outputs) > 1 and is_used(node.outputs[1]) for node in nodes):
         return True
     for node in nodes:

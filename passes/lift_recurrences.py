@@ -13,8 +13,9 @@ Legality, each shown for the loop at hand or the loop stays:
 6. What is left in a smaller loop reads nothing that was taken out of it.
 7. The definitions of our own ops are never entered.
 
-Preserves bits: every rounded operation stays, in its order along time. Reductions and products inside one iteration
-add over the same elements, in the engine's own order.
+Preserves bits: every rounded operation stays, in its order along time. Two things are the engine's choice and not
+the rewrite's (`passes.over_time.last_bits`): in which order a reduction or product inside one iteration adds its
+elements, and how its vector code rounds a function such as Log. Such nodes are marked, and the report names the sums.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from looplift.passes.emit import Emitter, Refuse
 from looplift.passes.journal import Journal
 from looplift.passes.moving_parts import MovingParts
 from looplift.passes.over_time import OverTime
+from looplift.passes.over_time.last_bits import MARK
 from looplift.passes.over_time.rules import RULES
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node, replace_value
 from looplift.passes.walk import Place, loops, node_name
@@ -75,6 +77,9 @@ class LiftRecurrences:
         if isinstance(view, Refusal) or isinstance(trip, Refusal):
             assert isinstance(trip, Refusal)
             journal.refuse(node, trip)
+            return False
+        if self.refuse is not None and LIFTED_FROM in node.metadata_props:
+            journal.refuse(node, Refusal("it is the target's own form of a loop that was lifted", node))
             return False
         journal.describe(node, trip_count=trip.fact.fact)
         attempt = Attempt(view, trip, around, exact=self.exact, refuse=self.refuse)
@@ -191,6 +196,10 @@ class Attempt:
             journal.found(loop, f"{proof.carry.previous.name}: {proof.evolution}")
         ops = sorted({node.op_type for _, node in self.parts.nodes})
         journal.did(loop, f"lifted into {', '.join(ops)}" if ops else "computed for all iterations at once")
+        sums = sorted({node.op_type for node in self.emit.nodes if node.metadata_props.get(MARK) == "sums"})
+        if sums:
+            text = f"{', '.join(sums)} of all iterations at once: an engine may add in another order (last bits)"
+            journal.did(loop, text)
 
 
 def used_ports(view: View) -> list[Port]:

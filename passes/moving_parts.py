@@ -55,7 +55,7 @@ class MovingParts:
             if value is view.iteration:
                 return self._iterations(over)
             if value is view.condition_in:
-                raise Refused(Refusal("the cond input is used as a value", view.node))
+                return self._cond_inputs(over)
         for item in view.scan_inputs:
             if value is item.element:
                 return self._scan_input(item, over)
@@ -122,6 +122,14 @@ class MovingParts:
             inputs = [self._limit(over), self._condition(over), emit.const(0), emit.const(1)]
             stack = emit.add(new_node("AddStep", inputs, previous=True)).outputs[1]
         return emit.unsqueeze(stack, [1] if rank else [])
+
+    def _cond_inputs(self, over: OverTime) -> ir.Value:
+        """The cond of every iteration: true, or the iteration would not run."""
+        emit = self._emit
+        shape = [emit.op("Reshape", [self.trip_count(emit), emit.const([1])])]
+        shape += [emit.const([1])] * over.rank(self._view.body.inputs[1])
+        extents = emit.op("Concat", shape, {"axis": 0})
+        return emit.op("Expand", [emit.const(np.ones((), np.bool_)), extents])
 
     def _scan_input(self, item: ScanInput, over: OverTime) -> ir.Value:
         emit = self._emit

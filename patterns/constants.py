@@ -6,6 +6,7 @@ constants by a pure op. Expressions are evaluated with onnx's reference implemen
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -112,13 +113,23 @@ def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | 
     proto.input.extend("" if array is None else f"x{k}" for k, array in enumerate(arrays))
     proto.output.append("y")
     proto.attribute.extend(ir.to_proto(attr) for attr in node.attributes.values() if isinstance(attr, ir.Attr))
-    feeds = {f"x{k}": array for k, array in enumerate(arrays) if array is not None}
+    given = tuple(
+        (f"x{k}", array.dtype, array.shape, array.tobytes()) for k, array in enumerate(arrays) if array is not None
+    )
+    result = _run(proto.SerializeToString(), given, opset)
+    return None if result is None else result.copy()
+
+
+@functools.lru_cache(maxsize=4096)
+def _run(proto: bytes, given: tuple[tuple[str, Any, tuple[int, ...], bytes], ...], opset: int) -> Array | None:
+    """The same expressions are asked for over and over, by each pass anew."""
+    feeds = {name: np.frombuffer(data, dtype).reshape(shape) for name, dtype, shape, data in given}
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()
     ]
     output = onnx.helper.make_value_info("y", onnx.TypeProto())
-    graph = onnx.helper.make_graph([proto], "fold", inputs, [output])
+    graph = onnx.helper.make_graph([onnx.NodeProto.FromString(proto)], "fold", inputs, [output])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
         results: list[Any] = list(ReferenceEvaluator(model).run(None, feeds))

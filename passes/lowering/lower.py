@@ -91,7 +91,7 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     results = form(emit)
     emit.insert_before(node)
     if LIFTED_FROM in node.metadata_props:
-        for each in emit.nodes:
+        for each in _with_inner(emit.nodes):
             each.metadata_props[LIFTED_FROM] = node.metadata_props[LIFTED_FROM]
     _note(journal, call, emit.nodes)
     for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
@@ -102,9 +102,14 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     return True
 
 
+def _with_inner(nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """The nodes and those of the graphs in them."""
+    return [*nodes, *(inner for outer in nodes for graph in subgraphs(outer) for inner in nodes_within(graph))]
+
+
 def _note(journal: Journal, call: Call, written: Sequence[ir.Node]) -> None:
     """Says in the report what the recurrence has become."""
-    every = [*written, *(inner for outer in written for graph in subgraphs(outer) for inner in nodes_within(graph))]
+    every = _with_inner(written)
     scans = [each for each in every if is_scan(each)]
     sums = any(each.op_type == "CumSum" for each in every)
     ways = [way for way, taken in (("CumSum", sums), ("a Scan", scans)) if taken]

@@ -9,6 +9,7 @@ from typing import Protocol
 import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX, Emitter
+from looplift.passes.over_time import last_bits
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.footprint import footprint_of
 from looplift.patterns.proof import Refusal, Refused
@@ -131,7 +132,10 @@ class OverTime:
             raise Refused(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
         if any(attribute.is_ref() for attribute in node.attributes.values()):
             raise Refused(Refusal("an attribute is a reference to a function's", node))
-        for output, stacked in zip(node.outputs, rule(self, node), strict=True):
+        before = len(self.emit.nodes)
+        stacks = rule(self, node)
+        last_bits.mark(self.emit.nodes[before:])
+        for output, stacked in zip(node.outputs, stacks, strict=True):
             self._stacks[id(output)] = stacked
         return self._stacks[id(value)]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 
+from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from tests.helpers import apply, assert_same, find, model, ops
 from tests.passes.places import assert_same_everywhen, everywhere
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import run_ort
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from helpers import run_ort
 from lifting import assert_equal, count, lift, loops_left, nodes, parse
+
+from looplift.passes import run_pipeline
 
 LOOP = """
 agraph (int64 n, bool c, float[4] x, float[4] step, float[N,4] series) => (float[K] v, float[R,S] s) {{
@@ -41,23 +43,38 @@ LIFTED = {
     "commuted": (PASS + "vn = Add(step, vp) so = Identity(vn)", ["AddStep"]),
     "subtract": (PASS + "vn = Sub(vp, step) so = Identity(vn)", ["AddStep"]),
     "previous stacked": (PASS + "vn = Add(vp, step) so = Identity(vp)", ["AddStep"]),
-    "identity chain": (PASS + "a = Identity(vp) d = Add(a, step) e = Identity(d) vn = Identity(e) so = Identity(d)", ["AddStep"]),
+    "identity chain": (
+        PASS + "a = Identity(vp) d = Add(a, step) e = Identity(d) vn = Identity(e) so = Identity(d)",
+        ["AddStep"],
+    ),
     "constant step": (PASS + "k = Constant<value_float = 0.1>() vn = Add(vp, k) so = Identity(vn)", ["AddStep"]),
     "step computed in the body": (PASS + "k = Mul(step, step) vn = Add(vp, k) so = Identity(vn)", ["AddStep"]),
     "no-op cast": (PASS + "a = Add(vp, step) vn = Cast<to = 1>(a) so = Identity(vn)", ["AddStep"]),
     "sum op": (PASS + "vn = Sum(vp, step) so = Identity(vn)", ["AddStep"]),
-    "condition constant true": ("k = Constant<value_int = 1>() co = Cast<to = 9>(k) vn = Add(vp, step) so = Identity(vn)", ["AddStep"]),
+    "condition constant true": (
+        "k = Constant<value_int = 1>() co = Cast<to = 9>(k) vn = Add(vp, step) so = Identity(vn)",
+        ["AddStep"],
+    ),
     "map of the states": (PASS + "vn = Add(vp, step) so = Exp(vn)", ["AddStep"]),
     "both states read": (PASS + "vn = Add(vp, step) so = Mul(vp, vn)", ["AddStep", "AddStep"]),
     "running sum": (PASS + "r = Gather(series, i) vn = Add(vp, r) so = Identity(vn)", ["PrefixSum"]),
     "running difference": (PASS + "r = Gather(series, i) vn = Sub(vp, r) so = Identity(vn)", ["PrefixSum"]),
     "sum of iteration numbers": (PASS + "r = Cast<to = 1>(i) vn = Add(vp, r) so = Identity(vn)", ["PrefixSum"]),
     "decay": (PASS + "vn = Mul(vp, step) so = Identity(vn)", ["LinearRecurrence"]),
-    "moving average": (PASS + "r = Gather(series, i) a = Mul(vp, step) vn = Add(a, r) so = Identity(vn)", ["LinearRecurrence"]),
-    "factor varies": (PASS + "r = Gather(series, i) a = Mul(r, vp) vn = Sub(a, step) so = Identity(vn)", ["LinearRecurrence"]),
+    "moving average": (
+        PASS + "r = Gather(series, i) a = Mul(vp, step) vn = Add(a, r) so = Identity(vn)",
+        ["LinearRecurrence"],
+    ),
+    "factor varies": (
+        PASS + "r = Gather(series, i) a = Mul(r, vp) vn = Sub(a, step) so = Identity(vn)",
+        ["LinearRecurrence"],
+    ),
     "subtracted from": (PASS + "vn = Sub(step, vp) so = Identity(vn)", ["LinearRecurrence"]),
     "negated": (PASS + "vn = Neg(vp) so = Identity(vn)", ["LinearRecurrence"]),
-    "negated product": (PASS + "a = Mul(vp, step) d = Neg(a) vn = Add(d, step) so = Identity(vn)", ["LinearRecurrence"]),
+    "negated product": (
+        PASS + "a = Mul(vp, step) d = Neg(a) vn = Add(d, step) so = Identity(vn)",
+        ["LinearRecurrence"],
+    ),
     "overwritten": (PASS + "vn = Gather(series, i) so = Identity(vp)", []),
     "a map alone": (PASS + "vn = Identity(vp) r = Gather(series, i) so = Mul(r, step)", []),
 }
@@ -94,7 +111,9 @@ def test_what_is_no_recurrence_stays(reason):
 
 
 def test_exit_on_the_state_stays():
-    lifted, (finding,) = lift(loop("vn = Add(vp, step) so = Identity(vn) m = ReduceMax<keepdims=0>(vn) z = Sub(m, m) co = Less(z, m)"))
+    lifted, (finding,) = lift(
+        loop("vn = Add(vp, step) so = Identity(vn) m = ReduceMax<keepdims=0>(vn) z = Sub(m, m) co = Less(z, m)")
+    )
     assert not finding.lifted
     assert "co" in finding.reason
 
@@ -245,7 +264,9 @@ def test_wherever_the_loop_stands(text, path):
     assert nodes(lifted) == ["AddStep"]
     values = {"x": np.ones(4, "f"), "step": np.full(4, 0.1, "f"), "flag": np.array(True)}
     names = {value.name for value in parse(text).graph.inputs}
-    assert_equal(text, lifted, *({k: v for k, v in {**values, "n": np.array(n)}.items() if k in names} for n in (0, 1, 5)))
+    assert_equal(
+        text, lifted, *({k: v for k, v in {**values, "n": np.array(n)}.items() if k in names} for n in (0, 1, 5))
+    )
 
 
 def test_a_lifted_node_says_where_it_comes_from():
@@ -276,9 +297,7 @@ agraph (float[2] v0, {x} x, {y} y) => (float[2] v, float[R,S] r) {{
 def test_scans_along_any_axes_and_directions(axes, directions, length):
     a, b, f = axes
     shape = {0: "float[T,2]", -2: "float[T,2]", 1: "float[2,T]", -1: "float[2,T]"}
-    text = SCANS.format(
-        x=shape[a], y=shape[b], a=a, b=b, f=f, d=directions[0], e=directions[1], g=directions[2]
-    )
+    text = SCANS.format(x=shape[a], y=shape[b], a=a, b=b, f=f, d=directions[0], e=directions[1], g=directions[2])
     lifted, (finding,) = lift(text)
     assert finding.lifted, finding.reason
     random = np.random.default_rng(length)
@@ -302,7 +321,10 @@ def test_scan_8_with_its_batch():
     assert finding.lifted, finding.reason
     random = np.random.default_rng(0)
     for batch, time in ((1, 3), (2, 5), (3, 1)):
-        feed = {"v0": random.standard_normal((batch, 2)).astype("f"), "x": random.standard_normal((batch, time, 2)).astype("f")}
+        feed = {
+            "v0": random.standard_normal((batch, 2)).astype("f"),
+            "x": random.standard_normal((batch, time, 2)).astype("f"),
+        }
         assert_equal(text, lifted, feed, opset=8)
 
 
@@ -318,7 +340,11 @@ def test_joined_addends_of_different_ranks_broadcast_in_each_iteration(update, r
     lifted, _ = lift(text)
     assert not loops_left(lifted)
     random = np.random.default_rng(0)
-    assert_equal(text, lifted, {"v": random.integers(0, 9, (2, 3)), "x": random.integers(0, 9, (rows, 3)), "w": random.integers(0, 9, (2, 3))})
+    assert_equal(
+        text,
+        lifted,
+        {"v": random.integers(0, 9, (2, 3)), "x": random.integers(0, 9, (rows, 3)), "w": random.integers(0, 9, (2, 3))},
+    )
 
 
 def test_integers_join_their_additions():
@@ -373,3 +399,27 @@ def test_a_cond_of_one_element_is_handed_over_as_a_scalar():
         assert_equal(text, lifted, feed)
         for want, got in zip(run_ort(parse(text), feed), run_ort(lifted, feed), strict=True):
             assert want.tobytes() == got.tobytes()
+
+
+@pytest.mark.parametrize("rank", ["", "[1]"])
+def test_the_cond_of_an_iteration_that_runs_is_true(rank):
+    text = f"""
+    agraph (int64 n, bool{rank} c, float[4] x, float[4] s) => (float[4] v, float[K,4] q) {{
+      v, q = Loop (n, c, x) <body = b (int64 i, bool{rank} ci, float[4] p) => (bool{rank} co, float[4] u, float[4] o) {{
+        co = Identity(ci) u = Add(p, s) o = Where(ci, u, s)
+      }}>
+    }}"""
+    lifted, (finding,) = lift(text)
+    assert finding.lifted, finding.reason
+    values = {k: np.linspace(-1, 1, 4, dtype="f") for k in ("x", "s")}
+    for n, c in ((0, True), (3, True), (3, False)):
+        assert_equal(text, lifted, {**values, "n": np.array(n), "c": np.full([1] if rank else [], c)})
+
+
+def test_a_lowered_loop_is_not_lowered_again():
+    text = loop(PASS + "r = Gather(series, i) a = Mul(vp, step) vn = Add(a, r) so = Identity(vn)")
+    once, _ = lift(text, target="standard")
+    assert nodes(once) == []
+    twice, findings = run_pipeline(once, target="standard")
+    assert count(twice) == count(once)
+    assert all("target's own form" in f.reason for f in findings)
