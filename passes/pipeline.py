@@ -116,7 +116,7 @@ def run_pipeline(
 
 
 def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass) -> bool:
-    """Normalises and lifts in turns: what stands for an inner loop is part of a body, to be normalised like the rest."""
+    """Normalises and lifts in turns: what an inner loop becomes is part of a body, to be normalised like the rest."""
     changed = normalise(model, journal)
     for _ in range(ROUNDS):
         if not lift(model, journal):

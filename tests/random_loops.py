@@ -22,6 +22,7 @@ FORMS = [
     "{p} - {x} + {y}",
     "any",
 ]
+ONNX_TYPES = {"float": 1, "double": 11, "int32": 6, "int64": 7, "float16": 10}
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.1, np.inf, -np.inf, np.nan, 1e-45, 1e30, -3.5, 65504.0]
 
 
@@ -88,7 +89,7 @@ def programs(draw: st.DrawFn) -> Program:
     if draw(st.booleans()):
         add("Gather(series, i)")
     if draw(st.booleans()):
-        add(f"Cast<to = {dict(float=1, double=11, int32=6, int64=7, float16=10)[dtype]}>(i)")
+        add(f"Cast<to = {ONNX_TYPES[dtype]}>(i)")
     for _ in range(draw(st.integers(0, 3))):
         kind = draw(st.sampled_from(["Add", "Sub", "Mul", "Neg", "Identity", "Abs", "Max"]))
         if kind in ("Neg", "Identity", "Abs"):

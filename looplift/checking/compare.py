@@ -141,7 +141,8 @@ def _close(expected: Array, got: Array, dtype: np.dtype[Any]) -> bool:
     overflows = (~np.isfinite(expected) | (np.abs(expected) > huge)) & (~np.isfinite(got) | (np.abs(got) > huge))
     with np.errstate(all="ignore"):
         near = finite & (np.abs(expected - got) <= bound)
-    return bool(np.all(near | overflows | (expected == got)))
+    opposite = np.isinf(expected) & np.isinf(got) & (expected != got)
+    return bool(np.all((near | overflows | (expected == got)) & ~opposite))
 
 
 def _is_text(array: Array) -> bool:

@@ -64,13 +64,22 @@ def test_scan_8_has_a_batch():
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [
-        ("v = Loop (n, \"\", x) <body = b (int64 i, bool ci) => (bool co) { co = Identity(ci) }>", "inputs"),
-        ("v, w = Loop (n, \"\", x) <body = b (int64 i, bool ci, p) => (bool co, q) { co = Identity(ci) q = Identity(p) }>", "outputs"),
-        ("v = Loop (n, \"\", x)", "no body"),
+        ('v = Loop (n, "", x) <body = b (int64 i, bool ci) => (bool co) { co = Identity(ci) }>', "inputs"),
+        (
+            'v, w = Loop (n, "", x) <body = b (int64 i, bool ci, p) => (bool co, q) { co = Identity(ci) q = Identity(p) }>',
+            "outputs",
+        ),
+        ('v = Loop (n, "", x)', "no body"),
         ("v = Scan <body = b (t) => (q) { q = Identity(t) }> (x)", "num_scan_inputs"),
         ("v = Scan <num_scan_inputs = 3, body = b (t) => (q) { q = Identity(t) }> (x)", "do not match"),
-        ("v = Scan <num_scan_inputs = 1, scan_input_directions = [2], body = b (t) => (q) { q = Identity(t) }> (x)", "direction"),
-        ("v = Scan <num_scan_inputs = 1, scan_input_axes = [0, 1], body = b (t) => (q) { q = Identity(t) }> (x)", "one per"),
+        (
+            "v = Scan <num_scan_inputs = 1, scan_input_directions = [2], body = b (t) => (q) { q = Identity(t) }> (x)",
+            "direction",
+        ),
+        (
+            "v = Scan <num_scan_inputs = 1, scan_input_axes = [0, 1], body = b (t) => (q) { q = Identity(t) }> (x)",
+            "one per",
+        ),
     ],
 )
 def test_malformed_nodes_are_refused(nodes, reason):

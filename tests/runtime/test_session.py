@@ -198,6 +198,8 @@ def test_webgpu_gives_what_numpy_gives(trips, branch):
 @pytest.mark.parametrize("data", [b"", b"12", b"1234", bytes(16)])
 def test_an_initializer_whose_data_does_not_fit_its_shape(data):
     proto = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[3] x) => (y) { y = Add(x, w) }')
-    proto.graph.initializer.append(onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[3], raw_data=data))
+    proto.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[3], raw_data=data)
+    )
     with pytest.raises(LoopliftError, match="the data of tensor 'w' does not fit its shape"):
         Session(proto, device="numpy").run(None, {"x": np.ones(3, np.float32)})
