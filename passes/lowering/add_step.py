@@ -195,7 +195,7 @@ class _Closed:
             emit,
             some(emit, count.value),
             lambda inner: Results(self._at(inner, count.value), None),
-            nothing(initial, final=True, rows=False),
+            nothing(initial, final=True, rows=None),
         )
         return Results(final.final, rows)
 

@@ -97,13 +97,17 @@ def last_or(emit: Emitter, initial: ir.Value, rows: ir.Value, count: Count, step
     return last(emit, emit.op("Concat", [emit.unsqueeze(initial, [0]), tail], {"axis": 0}))
 
 
-def nothing(initial: ir.Value, *, final: bool, rows: bool) -> Form:
-    """What zero iterations give, for a state that keeps its shape."""
+def nothing(initial: ir.Value, *, final: bool, rows: ir.Value | None) -> Form:
+    """What zero iterations give, for a state that keeps its shape; `rows` is their number where rows are wanted.
+
+    That they are none must not show in the graph. The branches of an If had one shape before opset 11, so ONNX Runtime
+    takes an extent that it sees in one branch for that of both.
+    """
 
     def form(emit: Emitter) -> Results:
         return Results(
             emit.op("Identity", [initial]) if final else None,
-            no_rows(emit, initial) if rows else None,
+            repeat(emit, initial, rows, initial) if rows is not None else None,
         )
 
     return form

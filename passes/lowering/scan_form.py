@@ -25,7 +25,7 @@ def guarded(call: Call, initial: ir.Value, count: Callable[[Emitter], Count], sc
 
     def form(emit: Emitter) -> Results:
         trips = count(emit)
-        empty = nothing(initial, final=call.wants_final, rows=call.wants_rows)
+        empty = nothing(initial, final=call.wants_final, rows=trips.value if call.wants_rows else None)
         if trips.static == 0:
             return empty(emit)
         if trips.surely_runs:

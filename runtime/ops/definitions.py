@@ -33,8 +33,9 @@ STACKED = """
                 looplift_some_rows = Identity (looplift_rows)
             },
             else_branch = looplift_none () => (looplift_no_rows) {
-                looplift_no_count_float = Constant <value = float[1] {0}> ()
-                looplift_no_count = Cast <to = 7> (looplift_no_count_float)
+                looplift_vector_float = Constant <value = float[1] {1}> ()
+                looplift_vector = Cast <to = 7> (looplift_vector_float)
+                looplift_no_count = Reshape (looplift_count, looplift_vector)
                 looplift_first_shape = Shape (looplift_first)
                 looplift_no_rows_shape = Concat <axis = 0> (looplift_no_count, looplift_first_shape)
                 looplift_no_rows = Expand (looplift_first, looplift_no_rows_shape)
@@ -42,7 +43,9 @@ STACKED = """
         >"""
 """``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows shaped as the state ``looplift_first``.
 
-Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none.
+Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none. That
+the count is 0 in the second branch must not show: the branches of an If had one shape before opset 11, so ONNX Runtime
+takes an extent that it sees in one for that of both.
 """
 
 CONSTANTS = """
