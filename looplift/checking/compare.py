@@ -132,12 +132,13 @@ def _comparable(expected: Array, got: Array) -> bool:
 
 def _close(expected: Array, got: Array, dtype: np.dtype[Any]) -> bool:
     """Whether two results can come from the same sums, added in different orders, of functions rounded differently."""
-    precision = float(ml_dtypes.finfo(dtype).eps)
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    precision = float(limits.eps)
     finite = np.isfinite(expected) & np.isfinite(got)
     largest = float(np.abs(expected[finite]).max(initial=0.0))
     bound = min(LAST_BITS * precision, 2**-5) * largest
     # Near the largest number one order may overflow where another does not, or give NaN for infinity.
-    huge = float(ml_dtypes.finfo(dtype).max) / 1024
+    huge = float(limits.max) / 1024
     overflows = (~np.isfinite(expected) | (np.abs(expected) > huge)) & (~np.isfinite(got) | (np.abs(got) > huge))
     with np.errstate(all="ignore"):
         near = finite & (np.abs(expected - got) <= bound)
