@@ -82,13 +82,14 @@ def _count(view: LoopView, types: Types, journal: Journal) -> bool:
     if max_trip.producer() in emitter.nodes:
         max_trip.name = f"{node_name(view.node)}/trip_count"
     emitter.insert_before(view.node)
-    node = _counted(view, max_trip, condition).node
+    node = counted(view, max_trip, condition).node
     emitter.drop_unused()
     journal.did(node, f"computed before the loop how often it runs{reading} from the bound of its counter")
     return True
 
 
-def _counted(view: LoopView, max_trip: ir.Value, condition: ir.Value | None) -> LoopView:
+def counted(view: LoopView, max_trip: ir.Value, condition: ir.Value | None) -> LoopView:
+    """The loop rebuilt to run `max_trip` iterations if `condition` is true (or left out); its body has no exit test."""
     copy = ir.node("Identity", inputs=[view.condition_in])
     copy.outputs[0].dtype, copy.outputs[0].shape = ir.DataType.BOOL, view.condition_in.shape
     view.body.append(copy)

@@ -116,6 +116,17 @@ def _slice(site: Site) -> ir.Value | None:
     return site.input(0) if (ends == INT64_MAX).all() or site.keeps_shape_of(site.input(0)) else None
 
 
+def _gather(site: Site) -> ir.Value | None:
+    """All rows, in order."""
+    shape, indices = site.types[site.input(0)].shape, constant(site.input(1), site.opset)
+    axis = site.node.attributes["axis"].as_int() if "axis" in site.node.attributes else 0
+    if shape is None or indices is None or not -len(shape) <= axis < len(shape):
+        return None
+    extent = shape[axis]
+    every_row = isinstance(extent, int) and np.array_equal(indices, np.arange(extent))
+    return site.input(0) if every_row else None
+
+
 def _transpose(site: Site) -> ir.Value | None:
     perm = _perm(site)
     if perm is None:
@@ -242,6 +253,7 @@ RULES: dict[str, Rule] = {
     "Dropout": _dropout,
     "Expand": _same_shape,
     "Flatten": _same_shape,
+    "Gather": _gather,
     "Identity": _identity,
     "Max": _single,
     "Min": _single,

@@ -12,6 +12,7 @@ from onnx_ir.passes.common import TopologicalSortPass
 from looplift.passes import copies
 from looplift.passes.choices_into_terms import ChoicesIntoTerms
 from looplift.passes.choices_without_branches import ChoicesWithoutBranches
+from looplift.passes.count_by_running import CountByRunning
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
 from looplift.passes.definitions import add_definitions, used_ops
@@ -32,6 +33,7 @@ from looplift.passes.read_split_rows import ReadSplitRows
 from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
+from looplift.passes.settle_values import SettleValues
 from looplift.passes.simplify import Simplify
 from looplift.passes.simplify_condition import SimplifyCondition
 from looplift.passes.split_slices import SplitSlices
@@ -64,6 +66,8 @@ def normalisers() -> Sequence[Pass]:
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),
+        CountByRunning(),
+        SettleValues(),
         CountersFromIteration(),
         Reroll(),  # a list is an ordinary carry to it, a scan output is not
         StackSequences(),
