@@ -29,6 +29,7 @@ from looplift.passes.lowering import LowerToStandard, lowering_refusal
 from looplift.passes.names import fix_names
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
+from looplift.passes.quotients import QuotientsIntoProducts
 from looplift.passes.read_split_rows import ReadSplitRows
 from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
@@ -61,6 +62,7 @@ def normalisers() -> Sequence[Pass]:
         ForwardInvariantCarries(),
         SplitSlices(),
         ReadSplitRows(),
+        QuotientsIntoProducts(),
         ChoicesWithoutBranches(),
         ChoicesIntoTerms(),
         HoistInvariants(),
