@@ -36,8 +36,11 @@ class QuotientsIntoProducts:
         del journal
 
         def visit(view: View, place: Place) -> bool:
+            divisions = [node for node in view.body if _divides(node)]
+            if not divisions:
+                return False
             dependence = Dependence(view, types_around(model, view.node).with_body(view))
-            return any([_rewrite(node, place.opset, dependence) for node in list(view.body) if _divides(node)])
+            return any([_rewrite(node, place.opset, dependence) for node in divisions])
 
         return sweep_loops(model, visit)
 

@@ -48,13 +48,13 @@ class SettleValues:
             limit = scalar(view.max_trip, place.opset)
             if not isinstance(limit, int) or not 1 <= limit <= LONGEST:
                 return False
-            return _settle(view, limit, types_around(model, view.node).with_body(view))
+            uses = [(n, k) for n in view.body for k in _index_inputs(n) if _is_computed(n.inputs[k], view)]
+            return bool(uses) and _settle(view, limit, uses, types_around(model, view.node).with_body(view))
 
         return sweep_loops(model, visit)
 
 
-def _settle(view: LoopView, limit: int, types: Types) -> bool:
-    uses = [(node, k) for node in view.body for k in _index_inputs(node) if _is_computed(node.inputs[k], view)]
+def _settle(view: LoopView, limit: int, uses: list[tuple[ir.Node, int]], types: Types) -> bool:
     simulation = Simulation(view, types)
     uses = [(node, k) for node, k in uses if (value := node.inputs[k]) is not None and simulation.holds(value)]
     if not uses:

@@ -43,7 +43,8 @@ class SplitSlices:
         del journal
 
         def visit(view: View, place: Place) -> bool:
-            return place.opset >= OLDEST and _split_in(view, types_around(model, view.node))
+            sliced = place.opset >= OLDEST and any(node.op_type == "Slice" for node in view.body)
+            return sliced and _split_in(view, types_around(model, view.node))
 
         return sweep_loops(model, visit)
 
