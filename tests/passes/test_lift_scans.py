@@ -1,0 +1,59 @@
+"""Scans whose body is a recurrence, along any axes and in any directions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifting import assert_equal, lift
+
+SCANS = """
+agraph (float[2] v0, {x} x, {y} y) => (float[2] v, float[R,S] r) {{
+  v, r = Scan <num_scan_inputs = 2, scan_input_axes = [{a}, {b}], scan_input_directions = [{d}, {e}],
+               scan_output_axes = [{f}], scan_output_directions = [{g}],
+    body = b (float[2] vp, float[2] xt, float[2] yt) => (float[2] vn, float[2] so) {{
+      p = Mul(vp, xt)
+      vn = Add(p, yt)
+      so = Identity(vn)
+  }}> (v0, x, y)
+}}"""
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    axes=st.tuples(*[st.sampled_from([0, 1, -1, -2])] * 3),
+    directions=st.tuples(*[st.sampled_from([0, 1])] * 3),
+    length=st.integers(0, 5),
+)
+def test_scans_along_any_axes_and_directions(axes, directions, length):
+    a, b, f = axes
+    shape = {0: "float[T,2]", -2: "float[T,2]", 1: "float[2,T]", -1: "float[2,T]"}
+    text = SCANS.format(x=shape[a], y=shape[b], a=a, b=b, f=f, d=directions[0], e=directions[1], g=directions[2])
+    lifted, (finding,) = lift(text)
+    assert finding.lifted, finding.reason
+    random = np.random.default_rng(length)
+
+    def series(axis: int) -> np.ndarray:
+        rows = random.standard_normal((length, 2)).astype("f")
+        return rows if axis in (0, -2) else np.ascontiguousarray(rows.T)
+
+    assert_equal(text, lifted, {"v0": np.ones(2, "f"), "x": series(a), "y": series(b)})
+
+
+def test_scan_8_with_its_batch():
+    text = """
+    agraph (float[B,2] v0, float[B,T,2] x) => (float[B,2] v, float[B,T,2] r) {
+      v, r = Scan <num_scan_inputs = 1, directions = [1], body = b (float[2] vp, float[2] xt) => (float[2] vn, float[2] so) {
+        vn = Add(vp, xt)
+        so = Identity(vn)
+      }> ("", v0, x)
+    }"""
+    lifted, (finding,) = lift(text, 8)
+    assert finding.lifted, finding.reason
+    random = np.random.default_rng(0)
+    for batch, time in ((1, 3), (2, 5), (3, 1)):
+        feed = {
+            "v0": random.standard_normal((batch, 2)).astype("f"),
+            "x": random.standard_normal((batch, time, 2)).astype("f"),
+        }
+        assert_equal(text, lifted, feed, opset=8)
