@@ -54,9 +54,11 @@ def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
         return _cast_like(node, opset, depth)
     if node.op_type not in FOLDABLE or any(attr.is_ref() for attr in node.attributes.values()):
         return None
-    arrays = [None if x is None else _fold(x, opset, depth + 1) for x in node.inputs]
-    if any(array is None and x is not None for array, x in zip(arrays, node.inputs, strict=True)):
-        return None
+    arrays: list[Array | None] = []
+    for operand in node.inputs:  # the first that is no constant ends the search
+        arrays.append(None if operand is None else _fold(operand, opset, depth + 1))
+        if operand is not None and arrays[-1] is None:
+            return None
     if node.op_type in ("ConstantOfShape", "Expand", "Range") and not _result_is_small(node.op_type, arrays):
         return None
     if node.op_type in ("Div", "Mod") and not all(a is not None and (a > 0).all() for a in arrays):

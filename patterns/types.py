@@ -321,8 +321,11 @@ def _as_protos(
         proto.input.append("" if value is None else f"x{k}")
         if value is None:
             continue
-        types[f"x{k}"] = _to_proto(known[value])
-        folded = constant(value, opset)
+        fact = known[value]
+        types[f"x{k}"] = _to_proto(fact)
+        # Shapes, axes and counts are integers; the contents of other tensors tell inference nothing.
+        asked = fact.dtype is None or fact.dtype.is_integer() or fact.dtype == ir.DataType.BOOL
+        folded = constant(value, opset) if asked else None
         if folded is not None and folded.dtype.kind in "iub":
             data[f"x{k}"] = onnx.numpy_helper.from_array(folded, f"x{k}")
     proto.output.extend(f"y{k}" if output.name != "" else "" for k, output in enumerate(node.outputs))
