@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from looplift.passes.walk import places
 from looplift.patterns.types import Dim, Types, infer_node, is_public, tensor_shape
 from looplift.patterns.values import nodes_within, subgraphs
-from looplift.patterns.view import is_loop, is_scan
+from looplift.patterns.view import LoopView, is_loop, is_scan, view_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,22 @@ def infer_shapes(model: ir.Model) -> bool:
             if value.name in facts:
                 changed |= _merge(value, facts[value.name])
     return name_extents(model) or changed
+
+
+def forget_declared(model: ir.Model) -> None:
+    """Takes away the shapes that Loop bodies declare of carried values and of what they compute inside.
+
+    No engine checks them, and a constant that is made from a wrong one is wrong. The rank of the iteration number and
+    the shapes of scan outputs stay: engines obey them.
+    """
+    for place in places(model):
+        for node in place.graph:
+            view = view_of(node, place.opset) if is_loop(node) else None
+            if isinstance(view, LoopView):
+                elements = {id(output.element) for output in view.scan_outputs}
+                inner = [output for other in view.body for output in other.outputs if id(output) not in elements]
+                for value in (*(carry.previous for carry in view.carries), *inner):
+                    value.shape = None
 
 
 def name_extents(model: ir.Model) -> bool:

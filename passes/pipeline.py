@@ -20,7 +20,7 @@ from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
 from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
-from looplift.passes.infer_shapes import infer_shapes, name_extents
+from looplift.passes.infer_shapes import forget_declared, infer_shapes, name_extents
 from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
@@ -34,6 +34,7 @@ from looplift.passes.read_split_rows import ReadSplitRows
 from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
+from looplift.passes.row_scatters import RowScatters
 from looplift.passes.settle_values import SettleValues
 from looplift.passes.simplify import Simplify
 from looplift.passes.simplify_condition import SimplifyCondition
@@ -74,6 +75,7 @@ def normalisers() -> Sequence[Pass]:
         Reroll(),  # a list is an ordinary carry to it, a scan output is not
         StackSequences(),
         StackConcats(),
+        RowScatters(),
         StackScatters(),
         DropDead(),
     )
@@ -104,6 +106,7 @@ def run_pipeline(
     journal = Journal.begin(work)
     if standard:
         InlineLoops()(work, journal)
+    forget_declared(work)
     infer_shapes(work)
     describe_loops(work, journal)
     changed = normalise_and_lift(work, journal, LiftRecurrences(exact, lowering_refusal if standard else None))

@@ -74,7 +74,8 @@ def _runs_along(value: ir.Value, axis: int, extent: Dim, types: Types, opset: in
         return False
     if node.op_type == "Range":
         return range_extent(node, lambda other: types[other].shape, opset) == extent
-    inner = types[node.inputs[0]].shape if node.op_type in RELAYS else None
+    kept = types[value].dtype in (ir.DataType.INT64, ir.DataType.INT32)  # narrower types wrap, or round
+    inner = types[node.inputs[0]].shape if node.op_type in RELAYS and kept else None
     if inner is None or node.inputs[0] is None:
         return False
     if node.op_type == "Expand":

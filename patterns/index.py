@@ -13,6 +13,9 @@ from looplift.patterns.view import LoopView, View
 LIMIT = 2**31
 """Bound on `first` and `stride`, so that no int64 arithmetic on them wraps in a loop that can be run."""
 
+LONGEST = 2**26
+"""Iterations that a loop of unknown length is expected not to exceed, while it counts in int32."""
+
 COPIES = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Cast"})
 
 
@@ -40,18 +43,28 @@ def last_iteration(view: View) -> int | None:
 def index_of(value: ir.Value | None, view: View, types: Types) -> Index | None:
     """The counting form of a body value of one element, or None if it has none.
 
-    Only 64-bit arithmetic, or narrower arithmetic that a Cast ends, is followed: int32 counters wrap at 2**31,
-    which no loop with an indexed tensor reaches (the index would be out of range first).
+    Only int64 and int32 arithmetic is followed, where no step of it wraps in a loop that can be run.
     """
-    if value is None:
-        return None
-    found = _index(value, view, types, 0)
-    if found is None or abs(found.first) > LIMIT or abs(found.stride) > LIMIT:
-        return None
-    return found
+    return None if value is None else _index(value, view, types, 0)
 
 
-def _index(value: ir.Value, view: View, types: Types, depth: int) -> Index | None:
+def _index(value: ir.Value | None, view: View, types: Types, depth: int) -> Index | None:
+    """The counting form, if it holds for every iteration."""
+    found = _counting(value, view, types, depth) if value is not None else None
+    return None if found is None or value is None or _wraps(found, types[value].dtype, view) else found
+
+
+def _wraps(index: Index, dtype: ir.DataType | None, view: View) -> bool:
+    """Whether the numbers may leave the range of their type in an iteration that can be reached."""
+    if abs(index.first) > LIMIT or abs(index.stride) > LIMIT:
+        return True
+    if dtype == ir.DataType.INT64:
+        return False
+    last = last_iteration(view)
+    return abs(index.first) + abs(index.stride) * (LONGEST if last is None else last) >= 2**31
+
+
+def _counting(value: ir.Value, view: View, types: Types, depth: int) -> Index | None:
     if isinstance(view, LoopView) and value is view.iteration:
         return Index(0, 1)
     if depth > 32:
