@@ -21,6 +21,12 @@ from looplift.patterns.view import view_of
 LARGEST = 16
 """Nodes of both branches together. Where computes both, so that they must cost less than the choice."""
 
+OLDEST = 9
+"""Opset of Where."""
+
+CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT FLOAT16 DOUBLE INT8 INT32 INT64 UINT8 UINT32 STRING".split())
+"""Element types that ONNX Runtime's Where takes."""
+
 CHEAP = BROADCASTING | UNARY | {"Cast", "Constant", "Div", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 
@@ -30,7 +36,8 @@ class ChoicesWithoutBranches:
 
     Legal if
     1. no node of either branch can fail (`patterns.totality`), so that both may be computed;
-    2. each result has one element type and, for certain, one shape in both branches;
+    2. each result has, for certain, one shape in both branches, and one element type: one that Where takes in
+       every engine (`CHOSEN`), or truth values of which one is a constant;
     3. the condition is one boolean, which an If demands;
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
        may skip work that is worth skipping.
@@ -45,7 +52,7 @@ class ChoicesWithoutBranches:
 
 def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
     view = view_of(loop, place.opset)
-    if isinstance(view, Refusal):
+    if isinstance(view, Refusal) or place.opset < OLDEST:
         return None
     inner = types_inside(view, types)
     updates = {source(carry.updated).producer() for carry in view.carries}
@@ -74,7 +81,7 @@ def _is_cheap(node: ir.Node) -> bool:
 
 def _agrees(node: ir.Node, types: Types, place: Place) -> bool:
     """Whether no node can fail and the branches' results have the same types."""
-    results = []
+    facts = []
     for branch in _branches(node):
         known = types
         for inner in branch:
@@ -82,10 +89,13 @@ def _agrees(node: ir.Node, types: Types, place: Place) -> bool:
                 return False
             for output, fact in zip(inner.outputs, infer_node(inner, known, place.opset), strict=True):
                 known = known.with_value(output, fact)
-        results.append([known[value] for value in branch.outputs])
-    return all(
-        left.dtype is not None and left.dtype == right.dtype and left.same_shape(right)
-        for left, right in zip(*results, strict=True)
+        facts.append([known[value] for value in branch.outputs])
+    same = all(left.dtype == right.dtype and left.same_shape(right) for left, right in zip(*facts, strict=True))
+    results = zip(*(branch.outputs for branch in _branches(node)), strict=True)
+    return same and all(
+        fact.dtype in CHOSEN
+        or (fact.dtype == ir.DataType.BOOL and any(isinstance(scalar(x, place.opset), bool) for x in pair))
+        for fact, pair in zip(facts[0], results, strict=True)
     )
 
 

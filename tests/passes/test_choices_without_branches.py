@@ -101,3 +101,22 @@ def test_exit_tests_of_several_conditions(body):
         assert_equal(
             parse(text), lifted, {key: array for key, array in feeds(n, True).items() if key in ("n", "x", "step")}
         )
+
+
+TYPED = """agraph (int64 n, {kind}[1] x, {kind}[1] w) => ({kind}[1] v) {{
+  v = Loop (n, "", x) <body = b (int64 i, bool ci, {kind}[1] p) => (bool co, {kind}[1] q) {{
+    co = Identity(ci)
+    odd = Cast<to = 9>(i)
+    q = If (odd) <then_branch = t () => ({kind}[1] l) {{ l = Identity(w) }}, else_branch = e () => ({kind}[1] r) {{ r = Identity(p) }}>
+  }}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "opset", "taken"),
+    [("float", 9, True), ("int64", 17, True), ("float", 8, False), ("uint16", 17, False), ("bool", 17, False)],
+)
+def test_only_where_engines_have_a_where(kind, opset, taken):
+    text = TYPED.format(kind=kind)
+    _, findings = lift(text, opset)
+    assert ("computed both branches of a choice and took one of the results" in findings[0].actions) == taken
