@@ -42,7 +42,8 @@ class ChoicesWithoutBranches:
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
        may skip work that is worth skipping.
 
-    Preserves bits: one of two values is taken as it is.
+    Preserves bits: one of two values is taken as it is. Where of ONNX Runtime (CPU, 1.x) does not quite: it gives 0
+    where it should take a -0 from its second input.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
