@@ -57,3 +57,31 @@ def test_scan_8_with_its_batch():
             "x": random.standard_normal((batch, time, 2)).astype("f"),
         }
         assert_equal(text, lifted, feed, opset=8)
+
+
+def test_an_empty_state():
+    text = """
+    agraph (float[D] v0, float[T,D] x, float[T,D] y) => (float[D] v, float[T,D] r) {
+      v, r = Scan <num_scan_inputs = 2, body = b (float[D] p, float[D] a, float[D] e) => (float[D] n, float[D] o) {
+        m = Mul(p, a) n = Add(m, e) o = Identity(n)
+      }> (v0, x, y)
+    }"""
+    lifted, (finding,) = lift(text)
+    assert finding.lifted, finding.reason
+    for length, width in ((3, 0), (0, 0), (0, 3), (1, 1)):
+        feed = {"v0": np.ones(width, "f"), "x": np.ones((length, width), "f"), "y": np.ones((length, width), "f")}
+        assert_equal(text, lifted, feed)
+
+
+def test_reversed_twice():
+    scan = """{out} = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_directions = [{written}],
+        body = b{k} (float[2] p{k}, float[2] a{k}) => (float[2] n{k}, float[2] o{k})
+          {{ n{k} = Add(p{k}, a{k}) o{k} = Identity(n{k}) }}> (v0, {read})"""
+    first = scan.format(out="v, r", written=0, k=1, read="x")
+    second = scan.format(out="w, q", written=1, k=2, read="r")
+    text = f"agraph (float[2] v0, float[T,2] x) => (float[2] w, float[T,2] q) {{ {first} {second} }}"
+    lifted, findings = lift(text)
+    assert all(finding.lifted for finding in findings)
+    random = np.random.default_rng(0)
+    for length in (0, 1, 6):
+        assert_equal(text, lifted, {"v0": np.ones(2, "f"), "x": random.standard_normal((length, 2)).astype("f")})
