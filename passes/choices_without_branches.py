@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.body_types import types_around, types_inside
@@ -11,7 +12,7 @@ from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import remove_node, replace_value
 from looplift.passes.walk import Place, rewrite_loops
-from looplift.patterns.constants import scalar
+from looplift.patterns.constants import constant, scalar
 from looplift.patterns.proof import Refusal
 from looplift.patterns.totality import BROADCASTING, UNARY, is_total
 from looplift.patterns.types import Types, infer_node
@@ -26,6 +27,8 @@ OLDEST = 9
 
 CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT FLOAT16 DOUBLE INT8 INT32 INT64 UINT8 UINT32 STRING".split())
 """Element types that ONNX Runtime's Where takes."""
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 
 CHEAP = BROADCASTING | UNARY | {"Cast", "Constant", "Div", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
@@ -42,8 +45,10 @@ class ChoicesWithoutBranches:
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
        may skip work that is worth skipping.
 
-    Preserves bits: one of two values is taken as it is. Where of ONNX Runtime (CPU, 1.x) does not quite: it gives 0
-    where it should take a -0 from its second input.
+    5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
+       1.32) takes 0 where it should take -0.
+
+    Preserves bits: one of two values is taken as it is.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
@@ -94,10 +99,26 @@ def _agrees(node: ir.Node, types: Types, place: Place) -> bool:
     same = all(left.dtype == right.dtype and left.same_shape(right) for left, right in zip(*facts, strict=True))
     results = zip(*(branch.outputs for branch in _branches(node)), strict=True)
     return same and all(
-        fact.dtype in CHOSEN
+        (fact.dtype in CHOSEN and (fact.dtype not in FLOATS or any(never_minus_zero(x, place.opset) for x in pair)))
         or (fact.dtype == ir.DataType.BOOL and any(isinstance(scalar(x, place.opset), bool) for x in pair))
         for fact, pair in zip(facts[0], results, strict=True)
     )
+
+
+def never_minus_zero(value: ir.Value, opset: int) -> bool:
+    """Whether no element is -0 for certain: a constant without one, or a sum with such a term.
+
+    Rounding to nearest, a sum is -0 only where both terms are (IEEE 754, 6.3).
+    """
+    array = constant(value, opset)
+    if array is not None:
+        return array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())
+    node = value.producer()
+    if node is None or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type in ("Identity", "Add", "Sum"):
+        return any(x is not None and never_minus_zero(x, opset) for x in node.inputs)
+    return node.op_type in ("Abs", "Exp")
 
 
 def _write(node: ir.Node, opset: int) -> None:
@@ -123,4 +144,6 @@ def _chosen(condition: ir.Value, taken: ir.Value, other: ir.Value, emit: Emitter
         return emit.op("Or", [emit.op("Not", [condition]), taken]) if right else emit.op("And", [condition, taken])
     if isinstance(left, bool):
         return emit.op("Or", [condition, other]) if left else emit.op("And", [emit.op("Not", [condition]), other])
+    if not never_minus_zero(taken, emit.opset) and never_minus_zero(other, emit.opset):
+        return emit.op("Where", [emit.op("Not", [condition]), other, taken])
     return emit.op("Where", [condition, taken, other])

@@ -34,8 +34,17 @@ def feeds(n: int, flag: bool) -> dict[str, np.ndarray]:
 RUNS = [feeds(n, flag) for n in (0, 1, 2, 9) for flag in (True, False)]
 
 
+CONSTANT = "k = Constant<value_float = 0.5>() l = Add(p, k)"
+
+
 @pytest.mark.parametrize(
-    "text", [loop(), loop("odd"), loop(other="r = Identity(p)"), loop(taken="k = Exp(step) l = Mul(p, k)")]
+    "text",
+    [
+        loop(taken=CONSTANT),
+        loop("odd", taken=CONSTANT),
+        loop(taken=CONSTANT, other="r = Identity(p)"),
+        loop(taken="k = Exp(step) l = Mul(p, k)", other="k = Exp(step) r = Add(p, k)"),
+    ],
 )
 def test_a_choice_of_steps_is_lifted(text):
     before = model(text)
@@ -52,6 +61,9 @@ def test_a_choice_of_steps_is_lifted(text):
 @pytest.mark.parametrize(
     "text",
     [
+        loop(),  # either may be -0, which a Where of ONNX Runtime loses
+        loop(other="r = Identity(p)"),
+        loop(taken="k = Constant<value_float = -0.0>() l = Add(p, k)"),
         loop(taken="l = Gather(step, where)"),  # fails where an index is out of range
         loop(taken="l = Gather(step, where)", condition="odd"),
         loop(other="z = Constant<value_floats = [0.0]>() r = Mul(z, z)"),  # another shape
@@ -85,7 +97,7 @@ WHILE_AND = """q = Add(p, step)
 BREAK = """late = Equal(c, seven)
     goes, q = If (late) <
       then_branch = t () => (stop, same) { stop = Identity(no) same = Identity(p) },
-      else_branch = e () => (on, next) { on = Identity(yes) next = Add(p, step) }
+      else_branch = e () => (on, next) { on = Identity(yes) half = Constant<value_float = 0.5>() next = Add(p, half) }
     >
     cn = Add(c, one)
     more = Less(cn, n)
@@ -114,7 +126,14 @@ TYPED = """agraph (int64 n, {kind}[1] x, {kind}[1] w) => ({kind}[1] v) {{
 
 @pytest.mark.parametrize(
     ("kind", "opset", "taken"),
-    [("float", 9, True), ("int64", 17, True), ("float", 8, False), ("uint16", 17, False), ("bool", 17, False)],
+    [
+        ("int32", 9, True),
+        ("int64", 17, True),
+        ("int32", 8, False),
+        ("float", 17, False),
+        ("uint16", 17, False),
+        ("bool", 17, False),
+    ],
 )
 def test_only_where_engines_have_a_where(kind, opset, taken):
     text = TYPED.format(kind=kind)
