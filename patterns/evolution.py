@@ -149,19 +149,31 @@ def _sub(walk: Walk, node: ir.Node) -> Image:
     return _sum(walk, node, negate_second=True)
 
 
-def _sum(walk: Walk, node: ir.Node, *, negate_second: bool) -> Image:
-    if len(node.inputs) != 2 or node.inputs[0] is None or node.inputs[1] is None:
-        return Unknown(Refusal(f"{node.op_type} of more than two values", node))
-    left, right = (walk.image(value) for value in node.inputs if value is not None)
+def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine, ir.Value] | Unknown:
+    """The image of the operand that moves with the carry, and the operand that does not."""
+    first, second = node.inputs
+    assert first is not None and second is not None
+    left, right = walk.image(first), walk.image(second)
     for image in (left, right):
         if isinstance(image, Unknown):
             return image
     if isinstance(left, Affine) and isinstance(right, Affine):
-        return Unknown(Refusal("both sides of the sum depend on the carried value", node))
-    moving, other = (left, node.inputs[1]) if isinstance(left, Affine) else (right, node.inputs[0])
-    assert isinstance(moving, Affine)
+        return Unknown(Refusal(reason_if_both, node))
+    if isinstance(left, Affine):
+        return left, second
+    assert isinstance(right, Affine), "one operand depends on the carry, or the node would not be asked"
+    return right, first
+
+
+def _sum(walk: Walk, node: ir.Node, *, negate_second: bool) -> Image:
+    if len(node.inputs) != 2 or node.inputs[0] is None or node.inputs[1] is None:
+        return Unknown(Refusal(f"{node.op_type} of more than two values", node))
+    sides = _sides(walk, node, "both sides of the sum depend on the carried value")
+    if isinstance(sides, Unknown):
+        return sides
+    moving, other = sides
     addend = Term(other)
-    if negate_second and moving is left:
+    if negate_second and other is node.inputs[1]:
         addend = addend.flipped()
     elif negate_second:
         flipped = _negated(walk, moving, node)
@@ -186,14 +198,10 @@ def _neg(walk: Walk, node: ir.Node) -> Image:
 
 
 def _mul(walk: Walk, node: ir.Node) -> Image:
-    left, right = (walk.image(value) for value in node.inputs if value is not None)
-    for image in (left, right):
-        if isinstance(image, Unknown):
-            return image
-    if isinstance(left, Affine) and isinstance(right, Affine):
-        return Unknown(Refusal("the carried value is multiplied with itself", node))
-    moving, other = (left, node.inputs[1]) if isinstance(left, Affine) else (right, node.inputs[0])
-    assert isinstance(moving, Affine)
+    sides = _sides(walk, node, "the carried value is multiplied with itself")
+    if isinstance(sides, Unknown):
+        return sides
+    moving, other = sides
     if moving.addends:
         return Unknown(Refusal("a sum is multiplied: distributing the product would round otherwise", node))
     if moving.factor is not None and moving.factor.value is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from looplift.patterns.evolution import LinearRecurrence
-from looplift.patterns.proof import Obligation, Refusal
-from looplift.patterns.recurrence import Question, RecurrenceProof, keeps_shape
+from looplift.patterns.proof import Refusal
+from looplift.patterns.recurrence import Question, RecurrenceProof, series_proof
 
 
 def recognise(question: Question) -> RecurrenceProof | Refusal:
@@ -20,17 +20,9 @@ def recognise(question: Question) -> RecurrenceProof | Refusal:
     evolution = question.evolution
     if not isinstance(evolution, LinearRecurrence):
         return Refusal(f"'{question.carry.previous.name}' is no linear recurrence: {evolution}")
-    shape = keeps_shape(question)
-    if isinstance(shape, Refusal):
-        return shape
-    name = question.carry.previous.name
-    return RecurrenceProof(
-        question.carry,
+    return series_proof(
+        question,
         evolution,
-        (
-            question.trip.fact,
-            Obligation("each iteration multiplies once, then adds once", str(evolution)),
-            Obligation("factor and addend do not depend on the state", f"'{name}' reaches the update on one path"),
-            shape,
-        ),
+        "each iteration multiplies once, then adds once",
+        "factor and addend do not depend on the state",
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from looplift.patterns.evolution import PrefixSum
-from looplift.patterns.proof import Obligation, Refusal
-from looplift.patterns.recurrence import Question, RecurrenceProof, keeps_shape
+from looplift.patterns.proof import Refusal
+from looplift.patterns.recurrence import Question, RecurrenceProof, series_proof
 
 
 def recognise(question: Question) -> RecurrenceProof | Refusal:
@@ -20,17 +20,4 @@ def recognise(question: Question) -> RecurrenceProof | Refusal:
     evolution = question.evolution
     if not isinstance(evolution, PrefixSum):
         return Refusal(f"'{question.carry.previous.name}' is no prefix sum: {evolution}")
-    shape = keeps_shape(question)
-    if isinstance(shape, Refusal):
-        return shape
-    name = question.carry.previous.name
-    return RecurrenceProof(
-        question.carry,
-        evolution,
-        (
-            question.trip.fact,
-            Obligation("each iteration adds once", str(evolution)),
-            Obligation("what is added does not depend on the state", f"'{name}' reaches the update on one path"),
-            shape,
-        ),
-    )
+    return series_proof(question, evolution, "each iteration adds once", "what is added does not depend on the state")

@@ -40,3 +40,15 @@ def keeps_shape(question: Question) -> Obligation | Refusal:
         initial = question.types[question.carry.initial]
         return Refusal(f"whether '{name}' keeps its shape is not known ({initial})", question.view.node)
     return Obligation("the state keeps its shape", f"{fact} before and after every iteration")
+
+
+def series_proof(
+    question: Question, evolution: PrefixSum | LinearRecurrence, once: str, free: str
+) -> RecurrenceProof | Refusal:
+    """The proof of a recurrence over a series: what one iteration does once, and what does not depend on the state."""
+    shape = keeps_shape(question)
+    if isinstance(shape, Refusal):
+        return shape
+    path = f"'{question.carry.previous.name}' reaches the update on one path"
+    obligations = (question.trip.fact, Obligation(once, str(evolution)), Obligation(free, path), shape)
+    return RecurrenceProof(question.carry, evolution, obligations)

@@ -272,6 +272,9 @@ def test_a_lifted_node_says_where_it_comes_from():
     (node,) = [n for n in lifted.graph.all_nodes() if n.domain == "ai.looplift"]
     assert node.metadata_props["looplift.lifted_from"] == "/v:then_branch/a"
     assert node.metadata_props["looplift.recurrence"] == "add-step by 'step'"
+    proof = node.metadata_props["looplift.proof"]
+    for obligation in ("trip count is known", "each iteration adds once", "step is the same in every iteration"):
+        assert obligation in proof
 
 
 @pytest.mark.parametrize("update", ["a = Add(p, e) n = Add(a, w)", "a = Mul(p, e) d = Sub(a, w) n = Add(d, e)"])
