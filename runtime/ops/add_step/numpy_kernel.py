@@ -21,8 +21,11 @@ FEW_STEPS = 1024
 NARROW = 4
 """Up to this many columns are written one by one, piece by piece; more are added row by row."""
 
-SECTION_ELEMENTS = 8192
+SECTION_ELEMENTS = 8000
 """What one numpy call should add over all sections: fewer and the call costs more than its work."""
+
+BLOCK_ROWS = 16
+"""Rows of every section that are made before they are copied out."""
 
 CHUNK = 65536
 """Elements of a column written at once: they and the ramp they are made from stay in the cache."""
@@ -144,16 +147,22 @@ def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
 
 
 def _fill_sections(rows: Array, trajectory: Trajectory, step: Array, first: int, sections: int) -> None:
-    """Adds in all sections of the rows at once: each starts from its exact state, so they need not wait in line."""
+    """Adds in all sections of the rows at once: each starts from its exact state, so they need not wait in line.
+
+    Some rows of each are made in a block that stays in the cache, since adding from row to row of ``rows`` would touch
+    another page for every section.
+    """
     count, columns = rows.shape
     length = -(-count // min(sections, count))
     sections = count // length
     by_section = rows[: sections * length].reshape(sections, length, columns)
-    state, every_step = trajectory.every(length, first, sections), np.tile(step, (sections, 1))
-    by_section[:, 0] = state
-    for row in range(1, length):  # adding in one block and copying it out beats adding from row to row
-        np.add(state, every_step, out=state)
-        by_section[:, row] = state
+    block = np.empty((min(BLOCK_ROWS, length), sections, columns), rows.dtype)
+    block[0], every_step = trajectory.every(length, first, sections), np.tile(step, (sections, 1))
+    for begin in range(0, length, BLOCK_ROWS):
+        made = block[: length - begin]
+        _add_rows(made, every_step)
+        by_section[:, begin : begin + BLOCK_ROWS] = made.transpose(1, 0, 2)
+        np.add(made[-1], every_step, out=block[0])
     _add_rows(rows[sections * length - 1 :], step)
 
 

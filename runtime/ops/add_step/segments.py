@@ -53,18 +53,20 @@ def pieces(initial: Array, step: Array, last: int) -> Iterator[Piece]:
     if initial.dtype not in PRECISION:
         yield Piece(remaining, bits_of(initial), bits_of(step))
         return
-    state = initial
     states = np.empty((3, initial.size), initial.dtype)
+    patterns = states.view(f"i{initial.dtype.itemsize}")
+    states[0] = initial
+    largest = np.array(_largest_fraction(initial.dtype))
     while initial.size and remaining.max() >= 0:
-        states[0] = state
         np.add(states[0], step, out=states[1])
         np.add(states[1], step, out=states[2])
-        bits, after, then = bits_of(states)
-        delta, moves = _straight_moves(bits, after, then, initial.dtype)
-        yield Piece(remaining, bits, delta)
-        moves = np.minimum(moves, remaining)
-        state = from_bits(bits + moves * delta, initial.dtype) + step  # the step out of a piece is an ordinary one
+        bits = patterns.astype(np.int64)
+        delta, following = bits[1:] - bits[:-1]
+        yield Piece(remaining, bits[0], delta)
+        moves = np.minimum(_straight_moves(bits[0], delta, following, largest), remaining)
         remaining = remaining - moves - 1
+        patterns[0] = bits[0] + moves * delta
+        np.add(states[0], step, out=states[0])  # the step out of a piece is an ordinary one
 
 
 def column_pieces(initial: Any, step: Any, last: int) -> Iterator[tuple[int, int, int, int]]:
@@ -81,11 +83,13 @@ def column_pieces(initial: Any, step: Any, last: int) -> Iterator[tuple[int, int
     if dtype not in PRECISION:
         yield 0, last + 1, bits_of_one(initial), bits_of_one(step)
         return
+    largest = _largest_fraction(dtype)
     start, state = 0, initial
     while start <= last:
-        after = state + step
-        bits = bits_of_one(state)
-        delta, moves = _straight_moves(bits, bits_of_one(after), bits_of_one(after + step), dtype)
+        next_state = state + step
+        bits, after, then = (bits_of_one(value) for value in (state, next_state, next_state + step))
+        delta = after - bits
+        moves = _moves_of_one(bits, delta, then - after, largest)
         stop = start + min(moves, last - start) + 1
         yield start, stop, bits, delta
         state = pattern.type((bits + (stop - 1 - start) * delta) % modulus).view(dtype) + step
@@ -146,17 +150,34 @@ def bits_of(values: Array) -> Int64:
 Bits = TypeVar("Bits", int, Int64)
 
 
-def _straight_moves(bits: Bits, after: Bits, then: Bits, dtype: np.dtype[np.generic]) -> tuple[Bits, Bits]:
-    """The change of the pattern per step, and how many moves by it are sure (0: not even the next), of three states.
+def _straight_moves(bits: Int64, delta: Int64, following: Int64, largest: Int64) -> Int64:
+    """How many moves by ``delta`` are sure from ``bits`` on (0: not even the next), where the next is ``following``.
 
-    It keeps to operators that ints and arrays share.
+    Two moves fit into the room only if all three states share sign and exponent.
     """
-    delta = after - bits
     size = abs(delta)
-    largest = (1 << PRECISION[dtype] - 1) - 1
-    # Grid points up to the far edge of the binade, or to one short of the near edge: an exact sum just under that edge
-    # rounds on a finer grid. On the near edge itself it is 1, and one move by delta is right always.
-    room = abs(((bits ^ ~(delta >> 63)) & largest) - 1)
-    # Two moves fit into the room only if all three states share sign and exponent.
-    moves = room // (size + (size == 0)) * (then - after == delta)
-    return delta, moves + (size == 0) * ENDLESS  # a fixed point: infinity, NaN, or a step too small to move the state
+    moves: Int64 = _room(bits, delta, largest) // size
+    moves *= following == delta
+    np.putmask(moves, size == 0, ENDLESS)  # a fixed point: infinity, NaN, or a step too small to move the state
+    return moves
+
+
+def _moves_of_one(bits: int, delta: int, following: int, largest: int) -> int:
+    """``_straight_moves`` of one column."""
+    if delta == 0:
+        return ENDLESS
+    return _room(bits, delta, largest) // abs(delta) if following == delta else 0
+
+
+def _room(bits: Bits, delta: Bits, largest: Bits) -> Bits:
+    """Grid points up to the far edge of the binade, or to one short of the near edge.
+
+    An exact sum just under the near edge rounds on a finer grid. On that edge itself the room is 1, and one move by
+    delta is right always. It keeps to operators that ints and arrays share.
+    """
+    return abs(((bits ^ ~(delta >> 63)) & largest) - 1)
+
+
+def _largest_fraction(dtype: np.dtype[np.generic]) -> int:
+    """The fraction field of a pattern, all ones."""
+    return int((1 << PRECISION[dtype] - 1) - 1)
