@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import TensorType, Types, infer_node, is_public
-from looplift.patterns.values import is_used
+from looplift.patterns.values import is_used, nodes_within, subgraphs
 
 INT64_MAX = np.iinfo(np.int64).max
 INT64_MIN = np.iinfo(np.int64).min
@@ -40,9 +40,10 @@ class Emitter:
 
     def discard(self) -> None:
         """Forgets the nodes: values they read no longer list them as users."""
-        for node in reversed(self.nodes):
-            for k in range(len(node.inputs)):
-                node.replace_input_with(k, None)
+        for outer in reversed(self.nodes):
+            for node in (outer, *(inner for graph in subgraphs(outer) for inner in nodes_within(graph))):
+                for k in range(len(node.inputs)):
+                    node.replace_input_with(k, None)
         self.nodes.clear()
 
     def drop_unused(self) -> None:

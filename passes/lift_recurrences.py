@@ -13,6 +13,8 @@ Legality, each shown for the loop at hand or the loop stays:
 6. What is left in a smaller loop reads nothing that was taken out of it.
 7. The definitions of our own ops are never entered.
 
+Not a condition, but asked too: that the target gains by it (`passes.lowering.gain`).
+
 Preserves bits: every rounded operation stays, in its order along time. Two things are the engine's choice and not
 the rewrite's (`passes.over_time.last_bits`): in which order a reduction or product inside one iteration adds its
 elements, and how its vector code rounds a function such as Log. Such nodes are marked, and the report names the sums.
@@ -21,7 +23,7 @@ elements, and how its vector code rounds a function such as Log. Such nodes are 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -42,12 +44,15 @@ from looplift.patterns.recurrence import Question
 from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import Trip, trip_of
 from looplift.patterns.types import Types
-from looplift.patterns.values import is_used, source
+from looplift.patterns.values import is_used, nodes_within, source, subgraphs
 from looplift.patterns.view import Carry, LoopView, ScanOutput, ScanView, View, view_of
 
 LIFTED_FROM = "looplift.lifted_from"
 RECURRENCE = "looplift.recurrence"
 PROOF = "looplift.proof"
+
+NoGain = Callable[[View, Sequence[ir.Value], Sequence[ir.Node], Emitter], "Refusal | None"]
+"""Why a loop had better stay, given the values that a smaller one would still compute and the nodes written for it."""
 
 Port = Carry | ScanOutput
 """An output of the loop: a carry's final value, or a stack."""
@@ -60,15 +65,23 @@ class LiftRecurrences:
     Attributes:
         exact: False allows floating-point additions of one iteration to be joined.
         refuse: why a node may not stand for a loop, such as one that the target can't express.
+        no_gain: why a loop had better stay, for all that it could be lifted.
     """
 
     exact: bool = True
     refuse: Refuse | None = None
+    no_gain: NoGain | None = None
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
-        """Lifts every loop that can be, innermost first; loops are gathered before anything is changed."""
+        """Lifts every loop that can be, innermost first; loops are gathered before anything is changed.
+
+        A loop inside another one is lifted for what it may gain as a part of that.
+        """
         found = loops(model)
-        return any([self.lift(node, place, types_around(model, node), journal) for node, place in found])
+        inner = {id(node) for loop, _ in found for body in subgraphs(loop) for node in nodes_within(body)}
+        lift_inner = dataclasses.replace(self, no_gain=None).lift
+        lifts = [(lift_inner if id(node) in inner else self.lift, node, place) for node, place in found]
+        return any([lift(node, place, types_around(model, node), journal) for lift, node, place in lifts])
 
     def lift(self, node: ir.Node, place: Place, around: Types, journal: Journal) -> bool:
         """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""
@@ -85,12 +98,15 @@ class LiftRecurrences:
         attempt = Attempt(view, trip, around, exact=self.exact, refuse=self.refuse)
         ports = used_ports(view)
         stays = attempt.make(ports)
-        if not stays:
+        slow = None if stays else self._no_gain(attempt, [])
+        if not stays and slow is None:
             attempt.commit(place, journal)
             remove_node(node)
             return True
         attempt.emit.discard()
-        journal.refuse(node, next(iter(stays.values())))
+        journal.refuse(node, slow or next(iter(stays.values())))
+        if slow is not None:
+            return False
         return self._lift_part(view, trip, around, attempt, ports, stays, place, journal)
 
     def _lift_part(
@@ -111,13 +127,20 @@ class LiftRecurrences:
         if isinstance(view, LoopView) and view.opset < 11 and not kept:
             return False  # Loop-1 wants at least one carried value
         attempt = Attempt(view, trip, around, exact=self.exact, refuse=self.refuse)
-        if attempt.make(parted):
+        carries = [carry for carry in view.carries if carry.index in kept]
+        rest = [port for port in ports if isinstance(port, ScanOutput) and not _in(port, parted)]
+        if attempt.make(parted) or self._no_gain(attempt, [*carries, *rest]) is not None:
             attempt.emit.discard()
             return False
         attempt.commit(place, journal)
-        rest = [port for port in ports if isinstance(port, ScanOutput) and not _in(port, parted)]
-        _shrink(view, [carry for carry in view.carries if carry.index in kept], rest)
+        _shrink(view, carries, rest)
         return True
+
+    def _no_gain(self, attempt: Attempt, kept: Iterable[Port]) -> Refusal | None:
+        """Why a loop had better stay."""
+        if self.no_gain is None:
+            return None
+        return self.no_gain(attempt.view, [_element(port) for port in kept], attempt.emit.nodes, attempt.emit)
 
 
 class Attempt:

@@ -17,8 +17,8 @@ import onnx_ir as ir
 from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.passes.lowering.pieces import to_scalar, to_vector
 from looplift.passes.surgery import drop_unused_nodes, remove_node, replace_value
+from looplift.passes.trip_counts import to_scalar, to_vector
 from looplift.passes.walk import Place, loops
 from looplift.patterns.constants import scalar
 from looplift.patterns.extents import entries

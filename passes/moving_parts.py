@@ -11,6 +11,7 @@ from looplift.passes.emit import Emitter
 from looplift.passes.nested_recurrences import all_steps, by_iteration, outer_states
 from looplift.passes.over_time import OverTime
 from looplift.passes.recurrence_nodes import add_step, linear_recurrence, new_node, prefix_sum
+from looplift.passes.trip_counts import not_negative
 from looplift.patterns.evolution import AddStep, Continued, PrefixSum
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence import RecurrenceProof
@@ -94,13 +95,7 @@ class MovingParts:
             return emit.const(trip.static)
         if isinstance(trip, Scanned):
             return emit.extent(trip.over.outer, self._scan_axis(trip.over, emit))
-        limit = emit.op("Reshape", [trip.max_trip, emit.const(np.zeros(0, np.int64))])
-        zero = emit.const(0)
-        runs = emit.op("Greater", [limit, zero])
-        if trip.condition is not None:
-            condition = emit.op("Reshape", [trip.condition, emit.const(np.zeros(0, np.int64))])
-            runs = emit.op("And", [runs, condition])
-        return emit.op("Where", [runs, limit, zero])
+        return not_negative(emit, trip.max_trip, trip.condition)
 
     def _scan_axis(self, item: ScanInput, emit: Emitter) -> int:
         if self._view.batched:
@@ -112,7 +107,11 @@ class MovingParts:
         return item.axis
 
     def _iterations(self, over: OverTime) -> ir.Value:
-        """0, 1, 2, ... as int64, with the rank that the body gives its iteration number."""
+        """0, 1, 2, ... as int64, with the rank that the body gives its iteration number.
+
+        A Range to a negative M would be empty too; but ONNX Runtime makes one Slice of a Gather of a Range, and then M
+        counts from the end.
+        """
         emit, rank = self._emit, over.rank(self._view.body.inputs[0])
         if self._trip.static is not None and self._trip.static <= 1024:
             stack = emit.const(np.arange(self._trip.static, dtype=np.int64))

@@ -6,12 +6,12 @@ so come the states. What has no time axis or is the same in every outer iteratio
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX
 from looplift.passes.over_time import OverTime
 from looplift.passes.recurrence_nodes import new_node, written
+from looplift.passes.trip_counts import not_negative
 from looplift.patterns.constants import scalar
 from looplift.patterns.continued import Continued
 from looplift.patterns.proof import Refusal, Refused
@@ -77,18 +77,12 @@ def _steps(evolution: Continued, over: OverTime) -> ir.Value:
     if static is not None:
         return emit.const(static)
     if node.op_type == "AddStep":
-        limit, runs = (None if value is None else _scalar(value, over) for value in node.inputs[:2])
+        limit, runs = (None if value is None else over.outside(value) for value in node.inputs[:2])
         assert limit is not None
-        counts = emit.op("Greater", [limit, emit.const(0)])
-        counts = counts if runs is None else emit.op("And", [counts, runs])
-        return emit.op("Where", [counts, limit, emit.const(0)])
+        return not_negative(emit, limit, runs)
     value = next(node.inputs[k] for k, timed in series(node).items() if timed)
     assert value is not None
     return emit.extent(over.stack(value), 1) if over.varies(value) else emit.extent(over.outside(value), 0)
-
-
-def _scalar(value: ir.Value, over: OverTime) -> ir.Value:
-    return over.emit.op("Reshape", [over.outside(value), over.emit.const(np.zeros(0, np.int64))])
 
 
 def _flat(value: ir.Value, timed: bool, evolution: Continued, over: OverTime) -> ir.Value:

@@ -25,7 +25,7 @@ from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.loop_to_scan import LoopToScan
-from looplift.passes.lowering import LowerToStandard, lowering_refusal
+from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
 from looplift.passes.names import fix_names
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
@@ -109,10 +109,17 @@ def run_pipeline(
     forget_declared(work)
     infer_shapes(work)
     describe_loops(work, journal)
-    changed = normalise_and_lift(work, journal, LiftRecurrences(exact, lowering_refusal if standard else None))
-    changed |= LoopToScan()(work, journal)
+    lift = LiftRecurrences(exact, lowering_refusal, no_gain) if standard else LiftRecurrences(exact)
+    changed = normalise_and_lift(work, journal, lift)
+    if LoopToScan()(work, journal):
+        changed = True
+        Simplify()(work, journal)
     changed |= Peepholes()(work, journal)
-    changed |= LowerToStandard()(work, journal) if standard else ReverseInNode()(work, journal)
+    if standard and LowerToStandard()(work, journal):
+        changed = True
+        normalise(work, journal)
+    elif not standard:
+        changed |= ReverseInNode()(work, journal)
     findings = journal.end(work)
     if not changed:
         return model.clone(), findings

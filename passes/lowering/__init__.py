@@ -6,6 +6,7 @@ copies the first element and adds the others one by one, in order. The standard 
 adds otherwise rounds otherwise.
 """
 
+from looplift.passes.lowering.gain import no_gain
 from looplift.passes.lowering.lower import LowerToStandard, lowering_refusal
 
-__all__ = ["LowerToStandard", "lowering_refusal"]
+__all__ = ["LowerToStandard", "lowering_refusal", "no_gain"]

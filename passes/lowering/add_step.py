@@ -11,25 +11,23 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.emit import Emitter
+from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.lowering import cost
 from looplift.passes.lowering.call import Call, Choice, Form, Results, absorbs, size
 from looplift.passes.lowering.pieces import (
     Count,
     choose_at_run_time,
     last,
-    last_or,
     no_rows,
-    not_negative,
     nothing,
     one_if_any,
     repeat,
     some,
-    to_vector,
 )
 from looplift.passes.lowering.running_sum import SUMMED, running_sum
 from looplift.passes.lowering.scan_form import guarded, is_larger, scan_over, ticks
 from looplift.passes.lowering.unrolled import may_be_written_out, unrolled
+from looplift.passes.trip_counts import not_negative, to_vector
 from looplift.patterns.types import TensorType
 
 INITIAL, STEP = 2, 3
@@ -136,16 +134,24 @@ class _Summed:
         initial, step = call.input(INITIAL), call.input(STEP)
         if not self._keeps and not count.surely_runs:
             return self._if_it_runs(emit, count)
-        if not call.wants_rows and self._keeps:
-            more = repeat(emit, step, count.value, initial)
-            return Results(last(emit, running_sum(emit, [emit.unsqueeze(initial, [0]), more])), None)
+        if self._keeps and not (call.wants_rows and count.surely_runs):
+            return self._cut_from_all(emit, count)
         rows = self._rows(emit, count, initial if call.previous else _add(call, emit, initial))
-        final = None
-        if call.wants_final and self._keeps:
-            final = last_or(emit, initial, rows, count, step if call.previous else None)
-        elif call.wants_final:
-            final = last(emit, rows)
+        final = last(emit, rows) if call.wants_final else None
+        if final is not None and call.previous:
+            final = emit.op("Add", [final, step])
         return Results(final, rows if call.wants_rows else None)
+
+    def _cut_from_all(self, emit: Emitter, count: Count) -> Results:
+        """Sums all states, the initial one among them; cutting the rows costs a copy, and spares a test for no rows."""
+        call, initial = self._call, self._call.input(INITIAL)
+        like = None if call.facts[INITIAL].shape == () else initial
+        more = repeat(emit, call.input(STEP), count.value, like)
+        states = running_sum(emit, [emit.unsqueeze(initial, [0]), more])
+        rows = None
+        if call.wants_rows:
+            rows = emit.slice(states, 0, -1, 0) if call.previous else emit.slice(states, 1, INT64_MAX, 0)
+        return Results(last(emit, states) if call.wants_final else None, rows)
 
     def _rows(self, emit: Emitter, count: Count, first: ir.Value) -> ir.Value:
         """As many rows as iterations, the first of them given."""

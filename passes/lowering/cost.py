@@ -27,5 +27,11 @@ WIDEST_SUM_FOR_LAST = 64
 A state whose size is not known is measured when the model runs.
 """
 
+SCAN_ITERATION, LOOP_ITERATION = 1.5, 4.5
+"""What an iteration of a Scan or Loop costs besides its operators, in operators.
+
+On 4 floats an operator takes 0.3 microseconds, a Scan 0.5 and a Loop 1.4 around each iteration.
+"""
+
 UNROLLED = 16
 """Iterations up to which a loop is written out where CumSum is not at hand: no slower, and no loop is left."""

@@ -5,7 +5,8 @@ No standard operator does this in order. A few steps are written out before opse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -44,8 +45,8 @@ def _written_out(call: Call, steps: int) -> Form:
     initial, series = call.input(INITIAL), _series(call)
 
     def step(emit: Emitter, state: ir.Value, time: int) -> ir.Value:
-        a, b = (row_at(emit, call.input(k), time) if k in series else call.input(k) for k in INVARIANT)
-        return emit.op("Add", [emit.op("Mul", [a, state]), b])
+        now = {k: row_at(emit, call.input(k), time) if k in series else call.input(k) for k in INVARIANT}
+        return _updated(call, emit, state, now)
 
     return unrolled(call, initial, steps, step, lambda emit: initial)
 
@@ -64,6 +65,15 @@ def _scanned(call: Call) -> Form:
 def _step(call: Call, series: list[int]) -> Step:
     def step(inner: Emitter, previous: ir.Value, elements: Sequence[ir.Value]) -> ir.Value:
         now = {k: call.input(k) for k in INVARIANT} | dict(zip(series, elements, strict=True))
-        return inner.op("Add", [inner.op("Mul", [now[FACTOR], previous]), now[TERM]])
+        return _updated(call, inner, previous, now)
 
     return step
+
+
+def _updated(call: Call, emit: Emitter, state: ir.Value, now: Mapping[int, ir.Value]) -> ir.Value:
+    """``a * v + b``; a b of -0.0 (0 for integers) changes no sum, and where only the factor is given it is that."""
+    moved = emit.op("Mul", [now[FACTOR], state])
+    term = call.number(TERM) if call.facts[TERM].shape == () else None
+    if term == 0 and (isinstance(term, int) or math.copysign(1, term) < 0):
+        return moved
+    return emit.op("Add", [moved, now[TERM]])

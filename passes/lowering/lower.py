@@ -46,13 +46,14 @@ def lowering_refusal(node: ir.Node, emit: Emitter) -> Refusal | None:
     facts = [(value, emit.type_of(value)) for value in node.inputs if value is not None]
     node.meta[FACTS] = facts
     known = Types({id(value): fact for value, fact in facts})
-    choice = _choose(Call(node, emit.opset, tuple(known[value] for value in node.inputs)))
+    choice = choose(Call(node, emit.opset, tuple(known[value] for value in node.inputs)))
     return choice if isinstance(choice, Refusal) else None
 
 
-def _choose(call: Call) -> Choice:
-    choose = CHOOSE.get(call.node.op_type)
-    return choose(call) if choose is not None else call.refusal("has no form")
+def choose(call: Call) -> Choice:
+    """The form of a recurrence node, or why there is none."""
+    choose_for = CHOOSE.get(call.node.op_type)
+    return choose_for(call) if choose_for is not None else call.refusal("has no form")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _inline_definitions(model: ir.Model) -> None:
 def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     """Lowers one node; returns whether it has a form."""
     call = Call.of(node, place.opset)
-    form = _choose(call)
+    form = choose(call)
     if isinstance(form, Refusal):
         return False
     emit = Emitter(place.opset, Types({id(x): f for x, f in zip(node.inputs, call.facts, strict=True)}))

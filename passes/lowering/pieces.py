@@ -1,18 +1,15 @@
-"""Small pieces that the forms share: trip counts, single rows, conditional parts."""
+"""Small pieces that the forms share: counts of rows, single rows, conditional parts."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.emit import INT64_MAX, Emitter
+from looplift.passes.emit import Emitter
 from looplift.passes.lowering.call import Form, Results
+from looplift.passes.trip_counts import MAX_OF_INTEGERS, to_vector
 from looplift.patterns.types import Types
-
-MAX_OF_INTEGERS = 12
-"""Max and Min take int64 from this opset on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,36 +25,11 @@ class Count:
         return self.static is not None and self.static > 0
 
 
-def to_scalar(emit: Emitter, value: ir.Value) -> ir.Value:
-    """A tensor of one element without its axes."""
-    if value.shape is not None and len(value.shape) == 0:
-        return value
-    return emit.op("Reshape", [value, emit.const(np.zeros(0, np.int64))])
-
-
-def not_negative(emit: Emitter, limit: ir.Value, condition: ir.Value | None) -> ir.Value:
-    """A trip count of M and cond: an int64 scalar (opset 9 or later)."""
-    limit, zero = to_scalar(emit, limit), emit.const(0)
-    if condition is None and emit.opset >= MAX_OF_INTEGERS:
-        return emit.op("Max", [limit, zero])
-    runs = emit.op("Greater", [limit, zero])
-    if condition is not None:
-        runs = emit.op("And", [runs, to_scalar(emit, condition)])
-    return emit.op("Where", [runs, limit, zero])
-
-
 def one_if_any(emit: Emitter, count: ir.Value) -> ir.Value:
     """1, or 0 if the count is 0."""
     if emit.opset >= MAX_OF_INTEGERS:
         return emit.op("Min", [count, emit.const([1])])
     return emit.op("Cast", [some(emit, count)], {"to": ir.AttrInt64("to", ir.DataType.INT64)})
-
-
-def to_vector(emit: Emitter, value: ir.Value) -> ir.Value:
-    """A tensor of one element with one axis."""
-    if value.shape is not None and len(value.shape) == 1:
-        return value
-    return emit.op("Reshape", [value, emit.const([1])])
 
 
 def some(emit: Emitter, count: ir.Value) -> ir.Value:
@@ -84,17 +56,6 @@ def no_rows(emit: Emitter, like: ir.Value) -> ir.Value:
 def last(emit: Emitter, rows: ir.Value) -> ir.Value:
     """The last row."""
     return emit.op("Gather", [rows, emit.const(-1)], {"axis": 0})
-
-
-def last_or(emit: Emitter, initial: ir.Value, rows: ir.Value, count: Count, step: ir.Value | None = None) -> ir.Value:
-    """The last row (plus `step`), or `initial` if there are none: both have the same shape."""
-    if count.surely_runs:
-        row = last(emit, rows)
-        return row if step is None else emit.op("Add", [row, step])
-    tail = emit.slice(rows, -1, INT64_MAX, 0)
-    if step is not None:
-        tail = emit.op("Add", [tail, step])
-    return last(emit, emit.op("Concat", [emit.unsqueeze(initial, [0]), tail], {"axis": 0}))
 
 
 def nothing(initial: ir.Value, *, final: bool, rows: ir.Value | None) -> Form:

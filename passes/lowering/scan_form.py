@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
 from looplift.passes.lowering.call import Call, Form, Results
-from looplift.passes.lowering.pieces import Count, choose_at_run_time, nothing, some, to_vector
+from looplift.passes.lowering.pieces import Count, choose_at_run_time, nothing, some
+from looplift.passes.trip_counts import to_vector
 from looplift.patterns.types import TensorType, Types, is_public
 
 Step = Callable[[Emitter, ir.Value, Sequence[ir.Value]], ir.Value]

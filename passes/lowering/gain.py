@@ -1,0 +1,82 @@
+"""Whether a loop gains anything where its recurrences become Scans in standard operators.
+
+A Scan costs what its body does and something for each iteration besides. Recurrences that are taken out of a loop one
+by one pay that each; if nothing else moves out of the body with them, the loop as it stands is faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from looplift.passes.emit import Emitter
+from looplift.passes.lowering.call import Call
+from looplift.passes.lowering.cost import LOOP_ITERATION, SCAN_ITERATION
+from looplift.passes.lowering.lower import choose
+from looplift.patterns.proof import Refusal
+from looplift.patterns.types import Types
+from looplift.patterns.values import nodes_within, reads, subgraphs
+from looplift.patterns.view import LoopView, View, is_scan
+from looplift.runtime.ops import DOMAIN
+
+FREE = frozenset({"Constant", "Identity"})
+
+
+def no_gain(view: View, kept: Iterable[ir.Value], written: Sequence[ir.Node], emit: Emitter) -> Refusal | None:
+    """Why a loop had better stay as it is; None if each iteration is spared some work.
+
+    Args:
+        view: the loop.
+        kept: the values of its body that a smaller loop would still compute; none if it is replaced altogether.
+        written: the nodes that would stand for it.
+        emit: has written them.
+    """
+    scans = [scan for node in written if node.domain == DOMAIN for scan in _scans(node, emit)]
+    if not scans:
+        return None
+    kept = list(kept)
+    spared: float = _work(view.body) - sum(map(_cost, _needed(view.body, kept)))
+    if not kept:
+        spared += LOOP_ITERATION if isinstance(view, LoopView) else SCAN_ITERATION
+    if sum(SCAN_ITERATION + _work(scan.attributes["body"].as_graph()) for scan in scans) < spared:
+        return None
+    return Refusal("in standard ops, Scans of its recurrences would do no less work in each iteration", view.node)
+
+
+def _scans(node: ir.Node, emit: Emitter) -> list[ir.Node]:
+    """The Scans that a recurrence node becomes for certain: none where it may become a CumSum when the model runs."""
+    form = choose(dataclasses.replace(Call.of(node, emit.opset), wants_final=True, wants_rows=True))
+    if isinstance(form, Refusal):
+        return []
+    trial = Emitter(emit.opset, Types())
+    form(trial)
+    made = [inner for each in trial.nodes for inner in _with_inner(each)]
+    trial.discard()
+    return [] if any(each.op_type == "CumSum" for each in made) else [each for each in made if is_scan(each)]
+
+
+def _work(graph: ir.Graph) -> int:
+    """How many operators an iteration runs."""
+    return sum(map(_cost, graph))
+
+
+def _cost(node: ir.Node) -> int:
+    return sum(each.op_type not in FREE for each in _with_inner(node))
+
+
+def _with_inner(node: ir.Node) -> list[ir.Node]:
+    return [node, *(inner for graph in subgraphs(node) for inner in nodes_within(graph))]
+
+
+def _needed(body: ir.Graph, values: Sequence[ir.Value]) -> list[ir.Node]:
+    """The nodes of the body by which these values are computed."""
+    found: dict[int, ir.Node] = {}
+    work = list(values)
+    while work:
+        node = work.pop().producer()
+        if node is not None and node.graph is body and id(node) not in found:
+            found[id(node)] = node
+            work.extend(reads(node))
+    return list(found.values())
