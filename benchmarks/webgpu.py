@@ -26,6 +26,7 @@ import onnx.parser
 import onnxruntime
 
 from looplift.runtime.ops import all_ops
+from looplift.runtime.ops.add_step.webgpu_kernel import tunables
 from looplift.runtime.webgpu import Device, DeviceTensor, DeviceUnavailableError, open_device
 from looplift.runtime.webgpu.describe import behaviour_in_words
 from looplift.runtime.webgpu.device import Dispatch, Slice
@@ -191,10 +192,11 @@ def measure(device: Device, session: Any, rows: int, columns: int, seconds: floa
     expected = add_in_order(rows, initial, step)
     inputs = {"m": np.array(rows, np.uint32), "cond": np.array(True), "v_initial": initial, "step": step}
     tensors = {name: DeviceTensor.upload(device, value) for name, value in inputs.items()}
-    tunables = {"hardware_add": int(device.behaviour.adds_to_nearest_even)}
+
+    wanted, device_tunables = {"scan_output": (rows, columns)}, tunables(device)
 
     def ours() -> DeviceTensor:
-        return run_package(PACKAGE, device, tensors, {"scan_output": (rows, columns)}, None, tunables)["scan_output"]
+        return run_package(PACKAGE, device, tensors, wanted, None, device_tunables)["scan_output"]
 
     if not np.array_equal(ours().numpy(), expected):
         raise SystemExit(f"AddStep is wrong at {rows} x {columns}")

@@ -7,7 +7,7 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ def _camel_case(name: str) -> str:
     return head + "".join(part.capitalize() for part in tail)
 
 
-@dataclasses.dataclass(frozen=True)
-class Slice:
+class Slice(NamedTuple):  # made and hashed for every binding of every run: several times faster than a dataclass
     """A range of a buffer, in bytes, as a binding takes it."""
 
     buffer: Any
@@ -236,6 +235,7 @@ class DeviceTensor:
     Attributes:
         shape: as numpy's.
         dtype: as numpy's (``ml_dtypes.bfloat16`` included).
+        stored_bytes: bytes on the device, whole 32-bit words.
         buffer: the ``wgpu.GPUBuffer``.
     """
 
@@ -243,6 +243,7 @@ class DeviceTensor:
         self.device = device
         self.shape = tuple(int(dim) for dim in shape)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.stored_bytes = self.size * 4 if self.dtype == np.bool_ else -(-self.nbytes // 4) * 4
         self.buffer: Any = device.allocate(max(self.stored_bytes, 4))
         self._base: DeviceTensor | None = None
         weakref.finalize(self, device.release, self.buffer)
@@ -268,15 +269,11 @@ class DeviceTensor:
         """Bytes of the numpy array of the same shape and dtype."""
         return self.size * self.dtype.itemsize
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes on the device: whole 32-bit words."""
-        return self.size * 4 if self.dtype == np.bool_ else -(-self.nbytes // 4) * 4
-
     def reshape(self, shape: Sequence[int]) -> DeviceTensor:
         """The same memory under another shape of the same size."""
         view = object.__new__(DeviceTensor)
         view.device, view.dtype, view.buffer = self.device, self.dtype, self.buffer
+        view.stored_bytes = self.stored_bytes
         view.shape = tuple(int(dim) for dim in shape)
         if view.size != self.size:
             raise ValueError(f"cannot view shape {self.shape} as {view.shape}")

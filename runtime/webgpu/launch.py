@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from looplift.runtime.errors import LoopliftError
 
@@ -46,10 +49,16 @@ def run_package(
     tensors = dict(inputs)
     for name, shape in outputs.items():
         tensors[name] = _make_output(package, device, name, shape, inputs, attributes or {})
-    specs = ((name, TensorSpec(t.shape, str(t.dtype), t.stored_bytes)) for name, t in tensors.items())
+    specs = ((name, TensorSpec(t.shape, _name(t.dtype), t.stored_bytes)) for name, t in tensors.items())
     case = Case(tuple(specs), _sorted_items(attributes), _sorted_items(tunables))
     _execute(make_plan(package, device, case), device, tensors, timer)
     return {name: tensors[name] for name in outputs}
+
+
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """The dtype's name: numpy puts it together anew each time, which takes longer than to submit a kernel."""
+    return str(dtype)
 
 
 def _sorted_items(values: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
@@ -89,20 +98,30 @@ def _output_dtype(package: Package, declared: str | tuple[str, ...], inputs: Map
 def _execute(plan: Plan, device: Device, tensors: Mapping[str, DeviceTensor], timer: Timer | None) -> None:
     scratch: dict[str, Any] = {}
 
-    def bind(part: BufferRange) -> Slice:
-        if part.port is not None:
-            return Slice(tensors[part.port].buffer, part.offset, part.size)
-        return Slice(scratch[part.scratch] if part.scratch else part.uniform, part.offset, part.size)
-
     try:
         for name, size in plan.scratch.items():
             scratch[name] = device.allocate(size)
-        dispatches = [
-            Dispatch(planned.pipeline, tuple(bind(part) for part in planned.ranges), planned.workgroups)
-            for planned in plan.dispatches
-        ]
-        if dispatches:
-            device.submit(dispatches, timer)
+        if plan.dispatches:
+            ports = {name: tensor.buffer for name, tensor in tensors.items()}
+            device.submit(_bound(plan, tuple(ports.items()), tuple(scratch.items())), timer)
     finally:
         for buffer in scratch.values():
             device.release(buffer)
+
+
+@functools.lru_cache(maxsize=256)
+def _bound(
+    plan: Plan, ports: tuple[tuple[str, Any], ...], scratch: tuple[tuple[str, Any], ...]
+) -> tuple[Dispatch, ...]:
+    """The plan's dispatches on these buffers; kept, since pooled buffers come round again."""
+    named, kept = dict(ports), dict(scratch)
+
+    def bind(part: BufferRange) -> Slice:
+        if part.port is not None:
+            return Slice(named[part.port], part.offset, part.size)
+        return Slice(kept[part.scratch] if part.scratch else part.uniform, part.offset, part.size)
+
+    return tuple(
+        Dispatch(planned.pipeline, tuple(bind(part) for part in planned.ranges), planned.workgroups)
+        for planned in plan.dispatches
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -25,8 +25,7 @@ _UNIFORM_WORDS = 4
 _BINDING_BYTES = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):  # as Case, hashed for every run
     """What a plan needs to know of a tensor."""
 
     shape: tuple[int, ...]
@@ -34,8 +33,7 @@ class TensorSpec:
     stored_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One case of a package: equal cases have equal plans."""
 
     tensors: tuple[tuple[str, TensorSpec], ...]
@@ -63,7 +61,7 @@ class PlannedDispatch:
     workgroups: tuple[int, int, int]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """The dispatches of one case, in order, and the scratch memory they share (name -> bytes)."""
 

@@ -118,6 +118,32 @@ def test_blocks_of_rows_in_several_stretches(device, dtype, count, columns, hard
     check(device, count, initial, step, widest_kept=0, widest_kept_hardware=0, hardware_add=hardware_add)
 
 
+@pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("columns", [128, 132, 1000])
+@pytest.mark.parametrize("emit_previous", [0, 1])
+def test_units_abreast(device, columns, emit_previous, make):
+    """As on a device that is a CPU: many units an invocation, through all rows; not all fit, not all may be added."""
+    random, dtype = np.random.default_rng(15), np.dtype("float32")
+    initial, step = make(random, dtype, (columns,)), similar(random, dtype, (columns,))
+    step[:columns:97] = 0
+    abreast = {"hardware_add": 1, "abreast": 2, "fewest_abreast": 1, "widest_kept_hardware": 0}
+    check(device, 70, initial, step, emit_previous, **abreast)
+    check(device, 8192, initial, step, emit_previous, **abreast)
+    final, rows = add_steps(device, 5, initial, step, emit_previous, rows=9, **abreast)
+    last, first_rows = add_in_order(5, initial, step, bool(emit_previous))
+    assert same_bits(final, last)
+    assert same_bits(rows[:5], first_rows)
+    assert not rows[5:].any()
+
+
+def test_one_iteration_is_not_taken_for_true(device):
+    """M and cond are kept on the device by their values."""
+    for count in (1, 0, 1):
+        inputs = [np.array(count), np.array(True), np.ones(40, np.float32), np.ones(40, np.float32)]
+        result = run_op(OP, inputs, {}, (True, False), device=device)
+        assert count == 0 or same_bits(result[0].numpy(), np.full(40, 2, np.float32))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_the_runs_of_a_column_fit_their_table(dtype):
     """The kernel's walk, in numpy: the table holds 8 * precision + 36 runs of a column, and none has more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from looplift.runtime.webgpu.package import package_of
 from looplift.runtime.webgpu.tensors import expand, host
 
 _LARGEST_COUNT = 2**32 - 1
+_ON_A_CPU = {"abreast": 16, "fewest_invocations": 1024, "widest_kept_hardware": 16}
+"""What suits a device with few threads and large caches, by measurement; the package's own values suit a GPU."""
 
 
 def run(
@@ -52,19 +55,31 @@ def run(
         package_of(__package__),
         device,
         {
-            "m": DeviceTensor.upload(device, np.array(count, np.uint32)),
-            "cond": DeviceTensor.upload(device, np.array(True)),
+            "m": _number(device, count),
+            "cond": _number(device, True),
             "v_initial": expand(device, initial, shape).reshape((columns,)),
             "step": expand(device, step, shape).reshape((columns,)),
         },
         {name: (count, columns) if name == "scan_output" else None for name in names},
         {"emit_previous": emit_previous},
-        {"hardware_add": int(device.behaviour.adds_to_nearest_even)},
+        tunables(device),
     )
     return (
         result["v_final"].reshape(shape) if want_final else None,
         result["scan_output"].reshape((count, *shape)) if want_rows else None,
     )
+
+
+def tunables(device: Device) -> Mapping[str, int]:
+    """What the package can't see of a device: whether its own additions may be used, and whether it is a CPU."""
+    found = {"hardware_add": int(device.behaviour.adds_to_nearest_even)}
+    return {**found, **_ON_A_CPU} if device.software else found
+
+
+@functools.lru_cache(maxsize=64, typed=True)  # True is not 1
+def _number(device: Device, value: int | bool) -> DeviceTensor:
+    """A uint32 or bool on the device; kept, since an upload takes as long as a small kernel."""
+    return DeviceTensor.upload(device, np.array(value, np.bool_ if isinstance(value, bool) else np.uint32))
 
 
 def _is_one(value: Array | DeviceTensor, dtype: type[np.generic]) -> bool:
