@@ -10,7 +10,6 @@ import numpy as np
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.time_axis import Series, run_over_time
 
-
 FEW_COLUMNS = 3
 """Up to this many columns, numpy's scalars one by one are faster than two numpy calls per row (by measurement)."""
 
