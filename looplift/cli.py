@@ -318,6 +318,7 @@ def _loop_state(node: str, iteration: int, limit: int | None) -> str:
 
 
 def _devices(_: argparse.Namespace) -> int:
+    from looplift.runtime.ops.compiled import numba_is_installed
     from looplift.runtime.webgpu import describe_devices
 
     rows: Sequence[Any] = describe_devices()
@@ -325,7 +326,8 @@ def _devices(_: argparse.Namespace) -> int:
         console.show(console.rows_table("WebGPU adapters", rows))
     else:
         console.say("no WebGPU adapter (or the package wgpu is not installed): device 'auto' is numpy")
-    console.say("numpy is always there")
+    note = "numba makes" if numba_is_installed() else "with the extra 'compiled', numba would make"
+    console.say(f"numpy is always there; {note} machine code of its loops over rows")
     return EQUAL
 
 

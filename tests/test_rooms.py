@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "passes": ("looplift.passes", "looplift.patterns", "looplift.runtime.ops", "looplift.runtime.errors"),
     "looplift": ("looplift",),
 }
-ONLY_WHERE_USED = ("wgpu", "onnxruntime", "onnx_graphsurgeon", "matplotlib")
+ONLY_WHERE_USED = ("numba", "wgpu", "onnxruntime", "onnx_graphsurgeon", "matplotlib")
 LONGEST = 400
 
 

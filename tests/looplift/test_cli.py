@@ -16,6 +16,7 @@ import pytest
 
 import looplift
 from looplift import cli
+from looplift.runtime.ops import compiled
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
 
@@ -258,9 +259,13 @@ def test_version(capsys) -> None:
     assert capsys.readouterr().out.startswith("looplift 0.")
 
 
-def test_devices(capsys) -> None:
+@pytest.mark.parametrize(
+    ("installed", "words"), [(True, "numba makes"), (False, "with the extra 'compiled', numba would")]
+)
+def test_devices(installed, words, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "numba_is_installed", lambda: installed)
     assert cli.main(["devices"]) == 0
-    assert "numpy" in capsys.readouterr().out
+    assert f"numpy is always there; {words}" in " ".join(capsys.readouterr().out.split())
 
 
 def require_adapter() -> None:

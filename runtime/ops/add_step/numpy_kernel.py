@@ -11,6 +11,7 @@ import numpy as np
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import Array
 from looplift.runtime.ops.add_step.segments import Trajectory, column_pieces, final_state
+from looplift.runtime.ops.compiled import add_rows, run_compiled
 from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.ops.memory import allocate
 
@@ -134,14 +135,16 @@ def _fill(rows: Array, state: Array, step: Array, first: int) -> None:
     count, columns = rows.shape
     if columns == 0:
         return
-    sections = SECTION_ELEMENTS // columns
-    if sections <= 1 or count <= FEW_STEPS:
-        rows[0] = state + step if first else state
-        _add_rows(rows, step)
-        return
-    if columns <= NARROW:
+    if columns <= NARROW and count > FEW_STEPS:
         for out, start, addend in zip(rows.T, state, step, strict=True):
             _fill_column(out, start, addend, first)
+        return
+    rows[0] = state + step if first else state
+    if count == 1 or run_compiled(add_rows, rows[1:], rows[0], step[np.newaxis]):
+        return
+    sections = SECTION_ELEMENTS // columns
+    if sections <= 1 or count <= FEW_STEPS:
+        _add_rows(rows, step)
     else:
         _fill_sections(rows, Trajectory.of(state, step, count), step, first, sections)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from looplift.runtime.ops import Array
+from looplift.runtime.ops.compiled import multiply_and_add_rows, run_compiled
 from looplift.runtime.ops.time_axis import Series, run_over_time
 
 FEW_COLUMNS = 3
@@ -30,6 +31,8 @@ def linear_recurrence(
 
 
 def _advance(rows: Array, state: Array, steps: Sequence[Array]) -> None:
+    if run_compiled(multiply_and_add_rows, rows, state, *steps):
+        return
     if state.size <= FEW_COLUMNS:
         columns = [values.reshape(len(rows), state.size).T for values in (rows, *steps)]
         for out, start, factors, terms in zip(columns[0], state.flat, *columns[1:], strict=True):
