@@ -8,12 +8,12 @@ to (fastmath). That is checked once, on values where it would show; a build that
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from looplift.runtime.ops import Array
@@ -82,14 +82,14 @@ def _builds() -> Mapping[Loop, Loop]:
     if not numba_is_installed():
         return {}
     try:
-        import numba
+        numba: Any = importlib.import_module("numba")
     except ImportError as error:  # it wants another numpy, say
         warnings.warn(f"numba can't be used, so rows are computed by numpy: {error}", RuntimeWarning, stacklevel=2)
         return {}
     if numba.config.DISABLE_JIT:
         return {}
     builds = {loop: _build(numba, loop) for loop in (add_rows, multiply_and_add_rows)}
-    return builds if all(_is_exact(builds, np.dtype(kind)) for kind in ("float32", "float64")) else {}
+    return builds if all(_is_exact(builds, kind) for kind in (np.float32, np.float64)) else {}
 
 
 def _build(numba: Any, loop: Loop) -> Loop:
@@ -100,9 +100,9 @@ def _build(numba: Any, loop: Loop) -> Loop:
     return built
 
 
-def _is_exact(builds: Mapping[Loop, Loop], dtype: np.dtype[np.generic]) -> bool:
+def _is_exact(builds: Mapping[Loop, Loop], dtype: type[np.float32 | np.float64]) -> bool:
     """Whether products are rounded before they are added to, and subnormal numbers stay."""
-    limits = ml_dtypes.finfo(dtype)
+    limits = np.finfo(dtype)
     epsilon, tiny = float(limits.eps), float(limits.smallest_subnormal)
     odd = 1 + epsilon
     factors = np.array([[odd, 0.5]] * 2, dtype)

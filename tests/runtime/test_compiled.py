@@ -119,8 +119,8 @@ def flushed(rows, state, factors, terms):
     rows[np.abs(rows) < np.finfo(rows.dtype).tiny] = 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("wrong", "right"), [(fused, False), (flushed, False), (multiply_and_add_rows, True)])
 def test_a_build_that_rounds_otherwise_is_not_used(dtype, wrong, right):
     builds = {add_rows: add_rows, multiply_and_add_rows: wrong}
-    assert compiled._is_exact(builds, np.dtype(dtype)) == right
+    assert compiled._is_exact(builds, dtype) == right
