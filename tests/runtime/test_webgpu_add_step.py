@@ -118,6 +118,15 @@ def test_blocks_of_rows_in_several_stretches(device, dtype, count, columns, hard
     check(device, count, initial, step, widest_kept=0, widest_kept_hardware=0, hardware_add=hardware_add)
 
 
+@pytest.mark.parametrize("columns", [511, 600])
+def test_windows_begin_where_blocks_of_rows_do(device, columns, monkeypatch):
+    """A binding that holds an odd multiple of 128 rows, and blocks of 256 rows (511 columns) or 32 (600)."""
+    monkeypatch.setitem(device.limits, "maxStorageBufferBindingSize", 5 * 128 * columns * 4)
+    random, dtype = np.random.default_rng(16), np.dtype("float32")
+    initial, step = similar(random, dtype, (columns,)), similar(random, dtype, (columns,))
+    check(device, 1501, initial, step, hardware_add=1, widest_kept_hardware=0)
+
+
 @pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("columns", [128, 132, 1000])
 @pytest.mark.parametrize("emit_previous", [0, 1])
@@ -337,6 +346,11 @@ class TestLarge:
         final, rows = add_steps(device, 1, initial, step)
         assert same_bits(final, initial + step)
         assert same_bits(rows[0], initial + step)
+
+    def test_more_workgroups_abreast_than_one_side_of_the_grid_holds(self, device):
+        random, dtype = np.random.default_rng(17), np.dtype("float32")
+        initial, step = similar(random, dtype, (5_000_000,)), similar(random, dtype, (5_000_000,))
+        check(device, 1, initial, step, hardware_add=1, abreast=2, fewest_abreast=1)
 
 
 def add_last_in_order(count, initial, step):
