@@ -42,7 +42,7 @@ def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime,
     if a_stays and b_stays and over.lead > 1:
         raise Refused(Refusal("neither factor nor addend varies over time and batch", over.view.node))
     if factor.value is None:
-        a = _number(carry, over, -1)
+        a = _number(carry, over, -1 if factor.negated else 1)
     else:
         a = _signed(over.outside(factor.value) if a_stays else _series(factor, carry, over), factor, over)
     if addends and b_stays:

@@ -189,7 +189,7 @@ def _negated(walk: Walk, image: Affine, node: ir.Node) -> Affine | Unknown:
     if image.addends and not walk.joins(node.outputs[0]):
         return Unknown(Refusal("a negated sum is no sum of negated values where it cancels to zero", node))
     factor = (image.factor or Term(None)).flipped()
-    return Affine(factor, tuple(term.flipped() for term in image.addends))
+    return Affine(None if factor == Term(None) else factor, tuple(term.flipped() for term in image.addends))
 
 
 def _neg(walk: Walk, node: ir.Node) -> Image:

@@ -68,6 +68,7 @@ LIFTED = {
         ["LinearRecurrence"],
     ),
     "subtracted from": (PASS + "vn = Sub(step, vp) so = Identity(vn)", ["LinearRecurrence"]),
+    "subtracted from, negated": (PASS + "a = Neg(vp) vn = Sub(step, a) so = Identity(vn)", ["AddStep"]),
     "negated": (PASS + "vn = Neg(vp) so = Identity(vn)", ["LinearRecurrence"]),
     "negated product": (
         PASS + "a = Mul(vp, step) d = Neg(a) vn = Add(d, step) so = Identity(vn)",
