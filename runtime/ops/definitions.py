@@ -28,7 +28,7 @@ EMITTED = """
 
 STACKED = """
         looplift_is_any = Cast <to = 9> (looplift_count)
-        scan_output = If (looplift_is_any) <
+        looplift_stacked = If (looplift_is_any) <
             then_branch = looplift_some () => (looplift_some_rows) {
                 looplift_some_rows = Identity (looplift_rows)
             },
@@ -40,12 +40,16 @@ STACKED = """
                 looplift_no_rows_shape = Concat <axis = 0> (looplift_no_count, looplift_first_shape)
                 looplift_no_rows = Expand (looplift_first, looplift_no_rows_shape)
             }
-        >"""
+        >
+        looplift_stacked_shape = Shape (looplift_stacked)
+        scan_output = Reshape (looplift_stacked, looplift_stacked_shape)"""
 """``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows shaped as the state ``looplift_first``.
 
 Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none. That
 the count is 0 in the second branch must not show: the branches of an If had one shape before opset 11, so ONNX Runtime
-takes an extent that it sees in one for that of both.
+takes an extent that it sees in one for that of both. The Reshape to its own shape is for ONNX Runtime, which puts a
+branch in place of an If where it knows the condition, and then doesn't find the result that a loop of the same
+subgraph captures.
 """
 
 CONSTANTS = """

@@ -14,7 +14,7 @@ from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops, memory
 from looplift.runtime.ops.element_types import NUMBERS, ONNX_NUMBERS
 from looplift.runtime.ops.schemas import broadcast, register
-from tests.runtime.op_cases import one_node
+from tests.runtime.op_cases import assert_same_bits, kernel, one_node, run_ort
 
 OPS = list(all_ops().values())
 SERIES = np.zeros((5, 3), "f4")
@@ -184,6 +184,33 @@ def test_inference(text, final, rows):
         text = text.replace(f"= {name}", f"= {DOMAIN}.{name}")
     values = inferred(text.replace("''", '""'))
     assert (values["f"], values["r"]) == (final, rows)
+
+
+ROWS_READ_IN_ANOTHER_LOOP = """<ir_version: 8, opset_import: ["": 17, "ai.looplift": 1]>
+main (bool c, float[3] v, float[5,3] x) => (float[3] y) {{
+    y = If (c) <
+        then_branch = yes () => (float[3] last) <float[5,3] rows> {{
+            "", rows = ai.looplift.{made} ({inputs})
+            last, "" = ai.looplift.{read} (v, {series})
+        }},
+        else_branch = no () => (float[3] same) {{ same = Identity (v) }}
+    >
+}}"""
+
+
+@pytest.mark.parametrize(("read", "series"), [("PrefixSum", ["rows"]), ("LinearRecurrence", ["rows", "rows"])])
+@pytest.mark.parametrize(("made", "given"), [("PrefixSum", ["v", "x"]), ("LinearRecurrence", ["v", "x", "x"])])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_rows_are_read_in_the_loop_of_another_definition_in_a_subgraph(made, given, read, series, optimize):
+    """The loop captures what the If of the first definition gives."""
+    text = ROWS_READ_IN_ANOTHER_LOOP.format(made=made, inputs=", ".join(given), read=read, series=", ".join(series))
+    model = onnx.parser.parse_model(text)
+    model.functions.extend(all_ops()[name].definition(17) for name in sorted({made, read}))
+    values = {"v": np.arange(3, dtype="f4"), "x": np.linspace(-1, 1, 15, dtype="f4").reshape(5, 3)}
+    _, rows = kernel(made, [values[name] for name in given])
+    last, _ = kernel(read, [values["v"], *([rows] * len(series))])
+    (got,) = run_ort(model, {"c": np.array(True), **values}, optimize)
+    assert_same_bits(got, last)
 
 
 def test_broadcast_of_unknown_shapes():
