@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes import copies
+from looplift.passes.affine_updates import AffineUpdates
 from looplift.passes.choices_into_terms import ChoicesIntoTerms
 from looplift.passes.choices_without_branches import ChoicesWithoutBranches
 from looplift.passes.count_by_running import CountByRunning
@@ -56,7 +57,7 @@ ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
 
 
-def normalisers() -> Sequence[Pass]:
+def normalisers(exact: bool) -> Sequence[Pass]:
     """The passes that bring loops into a form that is easy to read, in order. Each helps a loop that stays, too."""
     return (
         Simplify(),
@@ -66,6 +67,7 @@ def normalisers() -> Sequence[Pass]:
         QuotientsIntoProducts(),
         ChoicesWithoutBranches(),
         ChoicesIntoTerms(),
+        AffineUpdates(exact),
         HoistInvariants(),
         SimplifyCondition(),
         CountWhileLoops(),
@@ -110,14 +112,14 @@ def run_pipeline(
     infer_shapes(work)
     describe_loops(work, journal)
     lift = LiftRecurrences(exact, lowering_refusal, no_gain) if standard else LiftRecurrences(exact)
-    changed = normalise_and_lift(work, journal, lift)
+    changed = normalise_and_lift(work, journal, lift, exact)
     if LoopToScan()(work, journal):
         changed = True
         Simplify()(work, journal)
     changed |= Peepholes()(work, journal)
     if standard and LowerToStandard()(work, journal):
         changed = True
-        normalise(work, journal)
+        normalise(work, journal, exact)
     elif not standard:
         changed |= ReverseInNode()(work, journal)
     findings = journal.end(work)
@@ -131,23 +133,23 @@ def run_pipeline(
     return work, findings
 
 
-def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass) -> bool:
+def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass, exact: bool) -> bool:
     """Normalises and lifts in turns: what an inner loop becomes is part of a body, to be normalised like the rest."""
-    changed = normalise(model, journal)
+    changed = normalise(model, journal, exact)
     for _ in range(ROUNDS):
         if not lift(model, journal):
             break
         changed = True
-        normalise(model, journal)
+        normalise(model, journal, exact)
     return changed
 
 
-def normalise(model: ir.Model, journal: Journal) -> bool:
+def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     """Runs the normalising passes round by round until none changes anything."""
     changed = False
     for _ in range(ROUNDS):
         name_extents(model)
-        if not any([step(model, journal) for step in normalisers()]):  # every pass runs in each round
+        if not any([step(model, journal) for step in normalisers(exact)]):  # every pass runs in each round
             break
         changed = True
     return changed
