@@ -34,6 +34,9 @@ OLDEST = 9
 """Opset of the Scan without a batch axis."""
 
 OLDEST_RANGE = 11
+OLDEST_OF_TWO_SHAPES = 11
+"""Opset of the If whose branches may give different shapes, such as rows and no rows."""
+
 LONGEST_CONSTANT = 1024
 """Iterations up to which the iteration numbers are written as a constant."""
 
@@ -48,7 +51,8 @@ class LoopToScan:
     Legal if
     1. the trip count is known before the loop starts (`patterns.trip`), and at least 1: for certain, or in a branch
        of an If, since ONNX Runtime refuses a Scan without iterations. What no iteration gives is then known too: the
-       initial values, and stacks without rows, whose extents are those of tensors around;
+       initial values, and stacks without rows, whose extents are those of tensors around (from opset 11 on, since an
+       If had one shape for both branches before);
     2. every carried value is a tensor and keeps, for certain, its element type and shape, which Scan demands
        (`patterns.types`), and the ranks of all body outputs are known, which ONNX Runtime demands;
     3. at least one row of a tensor from outside is read at ``first + stride * iteration`` (`patterns.row_reads`). It
@@ -154,6 +158,12 @@ def _plan(view: LoopView, outer: Types) -> Plan | None:
     around = [*(carry.initial for carry in view.carries), *(read.data for read in reads)]
     plan = Plan(view, length, trip.condition, surely_runs, tuple(reads), types, _sizes(around, types))
     if not plan.used_ports or not (surely_runs or all(_has_empty(port, plan) for port in plan.used_ports)):
+        return None
+    if (
+        not surely_runs
+        and view.opset < OLDEST_OF_TWO_SHAPES
+        and any(isinstance(p, ScanOutput) for p in plan.used_ports)
+    ):
         return None
     return plan
 

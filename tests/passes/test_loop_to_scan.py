@@ -59,6 +59,26 @@ def test_opsets(opset):
     assert_same(before, after, feeds((6, 2)))
 
 
+@pytest.mark.parametrize("opset", [9, 10, 11, 17])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_the_branches_of_an_if_had_one_shape_before_opset_11(opset, stacked):
+    """Rows and no rows are two shapes: ONNX Runtime refused such a model."""
+    text = """agraph (float[6,2] x, float[2] v0, bool go) => (float[2] last, float[n,2] rows) {
+        five = Constant<value = int64 {5}>()
+        last, rows = Loop(five, go, v0) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w, float[2] y) {
+            d = Identity(c)
+            r = Gather(x, i)
+            s = Add(v, r)
+            w = Tanh(s)
+            y = Identity(w)
+        }>
+    }"""
+    before = model(text if stacked else text.replace(", float[n,2] rows", ""), opset)
+    after = apply(before, LoopToScan(), expect=opset >= 11 or not stacked)
+    for go in (True, False):
+        assert_same(before, after, feeds((6, 2)) | {"go": np.array(go)})
+
+
 def test_scan_8_has_a_batch_axis():
     before = model(
         """agraph (float[5,2] x, float[2] v0, int64 M) => (float[2] last) {
