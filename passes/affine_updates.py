@@ -71,7 +71,7 @@ class AffineUpdates:
 
 
 @dataclasses.dataclass(frozen=True)
-class Affine:
+class AffineForm:
     """``factor * v + addend``."""
 
     factor: Part
@@ -109,9 +109,9 @@ class _Reader:
     ) -> None:
         self._state, self._unknown = carry.previous, unknown
         self._types, self._dependence, self._emit = types, dependence, emit
-        self._forms: dict[int, Affine] = {}
+        self._forms: dict[int, AffineForm] = {}
 
-    def form(self, value: ir.Value) -> Affine:
+    def form(self, value: ir.Value) -> AffineForm:
         """The value in terms of the state.
 
         Raises:
@@ -121,13 +121,13 @@ class _Reader:
             self._forms[id(value)] = self._form(value)
         return self._forms[id(value)]
 
-    def _form(self, value: ir.Value) -> Affine:
+    def _form(self, value: ir.Value) -> AffineForm:
         if value is self._state:
-            return Affine(1, 0)
+            return AffineForm(1, 0)
         if not self._dependence.reaches(self._state, value):
             if any(self._dependence.reaches(carry.previous, value) for carry in self._unknown):
                 raise Refused(Refusal("a factor or addend depends on a state that is not known", value.producer()))
-            return Affine(0, value)
+            return AffineForm(0, value)
         node = value.producer()
         rule = RULES.get(node.op_type) if node is not None and node.domain in STANDARD else None
         if rule is None or node is None or self._types[value].dtype != self._types[self._state].dtype:
@@ -136,41 +136,41 @@ class _Reader:
         return rule(self._emit, node, operands)
 
 
-def _add(emit: Emitter, _: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _add(emit: Emitter, _: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     return functools.reduce(
-        lambda a, b: Affine(_sum(emit, a.factor, b.factor), _sum(emit, a.addend, b.addend)), operands
+        lambda a, b: AffineForm(_sum(emit, a.factor, b.factor), _sum(emit, a.addend, b.addend)), operands
     )
 
 
-def _subtract(emit: Emitter, node: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _subtract(emit: Emitter, node: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     return _add(emit, node, [operands[0], _negate(emit, node, operands[1:])])
 
 
-def _negate(emit: Emitter, _: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _negate(emit: Emitter, _: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     (one,) = operands
-    return Affine(_negative(emit, one.factor), _negative(emit, one.addend))
+    return AffineForm(_negative(emit, one.factor), _negative(emit, one.addend))
 
 
-def _multiply(emit: Emitter, node: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _multiply(emit: Emitter, node: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     moving, other = sorted(operands, key=lambda one: isinstance(one.factor, int) and one.factor == 0)
     if not _is_number(other.factor, 0):
         raise Refused(Refusal("the state is multiplied with itself", node))
-    return Affine(_product(emit, moving.factor, other.addend), _product(emit, moving.addend, other.addend))
+    return AffineForm(_product(emit, moving.factor, other.addend), _product(emit, moving.addend, other.addend))
 
 
-def _divide(emit: Emitter, node: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _divide(emit: Emitter, node: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     moving, factor, divisor = operands[0], operands[1].factor, operands[1].addend
     if not isinstance(divisor, ir.Value) or not _is_number(factor, 0) or not _is_float(emit, divisor):
         raise Refused(Refusal("not every quotient is affine", node))
     inverse = emit.op("Div", [_number(emit, 1, like=divisor), divisor])
-    return Affine(_product(emit, moving.factor, inverse), _product(emit, moving.addend, inverse))
+    return AffineForm(_product(emit, moving.factor, inverse), _product(emit, moving.addend, inverse))
 
 
-def _copy(_: Emitter, __: ir.Node, operands: Sequence[Affine]) -> Affine:
+def _copy(_: Emitter, __: ir.Node, operands: Sequence[AffineForm]) -> AffineForm:
     return operands[0]
 
 
-RULES: dict[str, Callable[[Emitter, ir.Node, Sequence[Affine]], Affine]] = {
+RULES: dict[str, Callable[[Emitter, ir.Node, Sequence[AffineForm]], AffineForm]] = {
     "Add": _add,
     "Div": _divide,
     "Identity": _copy,
