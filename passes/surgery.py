@@ -82,16 +82,17 @@ def rebuild_scan(
     scan_inputs: Sequence[ScanInput],
     scan_outputs: Sequence[ScanOutput],
 ) -> ScanView:
-    """Replaces a Scan (9 or later) by one with these ports; see `rebuild_loop`."""
+    """Replaces a Scan by one with these ports; see `rebuild_loop`. Version 8 has no axes, and outputs one direction."""
     body, old = view.body, view.node
     body.inputs[:] = [*(carry.previous for carry in carries), *(item.element for item in scan_inputs)]
     body.outputs[:] = [*(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
     inputs = [*(carry.initial for carry in carries), *(item.outer for item in scan_inputs)]
-    node = _new_node(old, inputs, len(carries) + len(scan_outputs))
+    lengths = [view.sequence_lengths] if view.batched else []
+    node = _new_node(old, [*lengths, *inputs], len(carries) + len(scan_outputs))
     node.attributes.add(ir.AttrInt64("num_scan_inputs", len(scan_inputs)))
     for name, values in (
         ("scan_input_axes", [item.axis for item in scan_inputs]),
-        ("scan_input_directions", [int(item.reverse) for item in scan_inputs]),
+        ("directions" if view.batched else "scan_input_directions", [int(item.reverse) for item in scan_inputs]),
         ("scan_output_axes", [item.axis for item in scan_outputs]),
         ("scan_output_directions", [int(item.reverse) for item in scan_outputs]),
     ):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lifting import assert_equal, lift
+from lifting import assert_equal, lift, loops_left
 
 SCANS = """
 agraph (float[2] v0, {x} x, {y} y) => (float[2] v, float[R,S] r) {{
@@ -57,6 +58,25 @@ def test_scan_8_with_its_batch():
             "x": random.standard_normal((batch, time, 2)).astype("f"),
         }
         assert_equal(text, lifted, feed, opset=8)
+
+
+@pytest.mark.parametrize("directions", [[0, 0], [0, 1], [1, 1]])
+def test_a_part_of_scan_8(directions):
+    """What stays of it keeps its batch, its sequence_lens and its directions."""
+    text = f"""
+    agraph (float[2,3] v0, float[2,3] u0, float[2,7,3] x, float[2,7,3] y) => (float[2,3] v, float[2,3] u, float[2,7,3] r) {{
+      v, u, r = Scan <num_scan_inputs = 2, directions = {directions},
+        body = b (float[3] vp, float[3] up, float[3] xt, float[3] yt) => (float[3] vn, float[3] un, float[3] so) {{
+          vn = Add(vp, xt) h = Mul(up, up) un = Sub(h, yt) so = Identity(un)
+      }}> ("", v0, u0, x, y)
+    }}"""
+    lifted, (finding,) = lift(text, 8)
+    assert finding.actions == ("lifted into PrefixSum",)
+    assert loops_left(lifted) == 1
+    random = np.random.default_rng(0)
+    shapes = {"v0": (2, 3), "u0": (2, 3), "x": (2, 7, 3), "y": (2, 7, 3)}
+    feed = {name: random.standard_normal(shape).astype("f") for name, shape in shapes.items()}
+    assert_equal(text, lifted, feed, opset=8)
 
 
 def test_an_empty_state():
