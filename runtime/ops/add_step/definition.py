@@ -18,26 +18,28 @@ LOOP = f"""
             looplift_updated = Add (looplift_previous, step){EMITTED}
         }}>"""
 
-SHAPED = f"""
+FIRST = """
         looplift_first = If (looplift_emit_previous_is_set) <
-            then_branch = looplift_first_before () => (looplift_initial) {{
+            then_branch = looplift_first_before () => (looplift_initial) {
                 looplift_initial = Identity (v_initial)
-            }},
-            else_branch = looplift_first_after () => (looplift_grown) {{ looplift_grown = Add (v_initial, step) }}
-        >
+            },
+            else_branch = looplift_first_after () => (looplift_grown) { looplift_grown = Add (v_initial, step) }
+        >"""
+
+FIRST_OF_ONE_SHAPE = """
+        looplift_first = Add (v_initial, step)"""
+
+ROWS = f"""
         looplift_zero_float = Constant <value = float {{0}}> ()
         looplift_zero = Cast <to = 7> (looplift_zero_float)
         looplift_rows_shape = Shape (looplift_rows)
         looplift_count = Gather <axis = 0> (looplift_rows_shape, looplift_zero){STACKED}"""
-
-UNSHAPED = """
-        scan_output = Identity (looplift_rows)"""
 
 
 def definition(opset: int) -> onnx.FunctionProto:
     """The function that defines AddStep in a model of ``opset``, 8 or later.
 
     Before opset 11 both branches of an If have the same shape, so there the scan output of zero iterations has the
-    shape that the engine gives it.
+    shape of the state after the first step, whatever `emit_previous` says; few states change theirs.
     """
-    return define(SIGNATURE, ("emit_previous",), LOOP + (SHAPED if opset >= 11 else UNSHAPED), opset)
+    return define(SIGNATURE, ("emit_previous",), LOOP + (FIRST if opset >= 11 else FIRST_OF_ONE_SHAPE) + ROWS, opset)
