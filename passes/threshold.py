@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.emit import INT64_MAX, INT64_MIN
+from looplift.passes.emit import INT64_MAX, INT64_MIN, Emitter
 from looplift.passes.integers import Integer, Integers, constant
 from looplift.patterns.constants import scalar
 from looplift.patterns.exit_test import Comparison
@@ -53,9 +53,11 @@ class Threshold:
 
     @property
     def _offsets(self) -> list[int]:
+        """How far the candidates are from the bound, as t meets them."""
         gaps = [1 << j for j in range(max(self._bits - PRECISION[self._dtype] + 1, 0))]
         centres = [0, *gaps, *(-gap for gap in gaps)]
-        return sorted({*centres, *(centre + (1 if self._climbs else -1) for centre in centres)})
+        found = {*centres, *(centre + (1 if self._climbs else -1) for centre in centres)}
+        return sorted(found, reverse=not self._climbs)
 
     @property
     def _exceeds_limit(self) -> bool:
@@ -105,20 +107,31 @@ class Threshold:
         if known is not None:
             return self.of_number(float(known))
         bound = integers.single(bound)
-        candidates = emitter.op("Add", [self._nearest(bound, integers), emitter.const(self._offsets)])
-        if self._exceeds_limit:
-            candidates = emitter.op("Concat", [candidates, emitter.const([self._first])], {"axis": 0})
+        near = self._around(self._nearest(bound, integers), emitter)
+        first = [emitter.const([self._first])] if self._exceeds_limit else []
+        candidates = emitter.op("Concat", [*first, near, emitter.const([constant(self._nowhere).low])], {"axis": 0})
         rounded = emitter.op("Cast", [candidates], {"to": self._dtype})
-        nowhere = integers.written(constant(self._nowhere))
+        numbers = np.arange(len(first) + len(self._offsets) + 1)
+        last, each = emitter.const(int(numbers[-1])), emitter.const(numbers)
         relation = self.comparison.relation
         if relation in ("<", ">"):
             holds = emitter.op({"<": "Less", ">": "Greater"}[relation], [rounded, bound])
-            failing = emitter.op("Where", [holds, nowhere, candidates])
+            failing = emitter.op("Where", [holds, last, each])
         else:
             fails = emitter.op({"<=": "Greater", ">=": "Less"}[relation], [rounded, bound])
-            failing = emitter.op("Where", [fails, candidates, nowhere])
-        turn = emitter.op("ReduceMin" if self._climbs else "ReduceMax", [failing], {"keepdims": 0})
-        return self._bounded(turn, bound, integers)
+            failing = emitter.op("Where", [fails, each, last])
+        # Of the candidates' numbers, not of the candidates: ONNX Runtime 1.23 compares int64 by the low halves there.
+        which = emitter.op("ReduceMin", [failing], {"keepdims": 0})
+        return self._bounded(emitter.op("Gather", [candidates, which], {"axis": 0}), bound, integers)
+
+    def _around(self, nearest: ir.Value, emitter: Emitter) -> ir.Value:
+        """The candidates near the bound, as t meets them."""
+        near = emitter.op("Add", [nearest, emitter.const(self._offsets)])
+        if self._climbs or self._bits < 63:
+            return near  # what wraps comes last, and there the comparison holds
+        wraps = emitter.op("Less", [near, nearest])
+        wraps = emitter.op("And", [wraps, emitter.const(np.array(self._offsets) > 0)])
+        return emitter.op("Where", [wraps, emitter.const(INT64_MAX), near])
 
     def _nearest(self, bound: ir.Value, integers: Integers) -> ir.Value:
         """ceil(bound), clamped, as an int64."""
