@@ -34,9 +34,7 @@ OLDEST = 9
 """Opset of the Scan without a batch axis."""
 
 OLDEST_RANGE = 11
-OLDEST_OF_TWO_SHAPES = 11
-"""Opset of the If whose branches may give different shapes, such as rows and no rows."""
-
+OLDEST_IF = 11  # whose branches may give different shapes, such as rows and no rows
 LONGEST_CONSTANT = 1024
 """Iterations up to which the iteration numbers are written as a constant."""
 
@@ -159,12 +157,6 @@ def _plan(view: LoopView, outer: Types) -> Plan | None:
     plan = Plan(view, length, trip.condition, surely_runs, tuple(reads), types, _sizes(around, types))
     if not plan.used_ports or not (surely_runs or all(_has_empty(port, plan) for port in plan.used_ports)):
         return None
-    if (
-        not surely_runs
-        and view.opset < OLDEST_OF_TWO_SHAPES
-        and any(isinstance(p, ScanOutput) for p in plan.used_ports)
-    ):
-        return None
     return plan
 
 
@@ -203,8 +195,10 @@ def _sizes(values: Iterable[ir.Value], types: Types) -> dict[str, tuple[ir.Value
 
 
 def _has_empty(port: Port, plan: Plan) -> bool:
-    shape = () if isinstance(port, Carry) else plan.types[port.element].shape or ()
-    return all(isinstance(dim, int) or dim in plan.sizes for dim in shape)
+    if isinstance(port, Carry):
+        return True
+    shape = plan.types[port.element].shape or ()
+    return plan.view.opset >= OLDEST_IF and all(isinstance(dim, int) or dim in plan.sizes for dim in shape)
 
 
 @dataclasses.dataclass(frozen=True)
