@@ -20,6 +20,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, remove_node, replace_value
 from looplift.passes.trip_counts import to_scalar, to_vector
 from looplift.passes.walk import Place, loops
+from looplift.passes.weights import keep_near
 from looplift.patterns.constants import scalar
 from looplift.patterns.extents import entries
 from looplift.patterns.index import Index
@@ -360,6 +361,7 @@ def _guarded(plan: Plan, elements: Sequence[Element], ports: Sequence[Port], emi
     inner, other = Emitter(emit.opset, Types()), Emitter(emit.opset, Types())
     outputs = _scan(plan, elements, inner)
     some = ir.Graph([], [outputs[id(port)] for port in ports], nodes=inner.nodes, name="some")
+    keep_near(plan.view, some)
     nothing = [_without_iterations(port, plan, other) for port in ports]
     none = ir.Graph([], nothing, nodes=other.nodes, name="none")
     attributes = [ir.AttrGraph("then_branch", some), ir.AttrGraph("else_branch", none)]

@@ -115,7 +115,7 @@ def run_pipeline(
     changed = normalise_and_lift(work, journal, lift, exact)
     if LoopToScan()(work, journal):
         changed = True
-        Simplify()(work, journal)
+        normalise(work, journal, exact)
     changed |= Peepholes()(work, journal)
     if standard and LowerToStandard()(work, journal):
         changed = True

@@ -94,3 +94,24 @@ def test_post_conditions(harm, words):
 def test_an_unknown_target_is_an_error():
     with pytest.raises(LoopliftError, match="unknown target"):
         run_pipeline(parse(LOOP), target="cuda")
+
+
+ROWS_IN_A_LOOP = """
+agraph (int64 k, float[T,3] xs, float[3] v) => (float[3] y) {
+  shape = Shape(xs) zero = Constant<value_int = 0>() n = Gather(shape, zero)
+  y = Loop (k, "", v) <body = b (int64 i, bool ci, float[3] p) => (bool co, float[3] u) {
+    co = Identity(ci)
+    u = Loop (n, "", p) <body = d (int64 j, bool cj, float[3] w) => (bool cq, float[3] z) {
+      cq = Identity(cj) x = Gather(xs, j) h = Mul(w, w) z = Sub(h, x)
+    }>
+  }>
+}"""
+
+
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+def test_what_stands_for_a_loop_over_rows_is_normalised_too(target):
+    """Whether there are rows is the same in every outer iteration."""
+    once, _ = run_pipeline(parse(ROWS_IN_A_LOOP), target=target)
+    assert "Greater" in [node.op_type for node in once.graph]
+    twice, _ = run_pipeline(once, target=target)
+    assert ir.to_proto(once) == ir.to_proto(twice)
