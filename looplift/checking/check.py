@@ -314,8 +314,8 @@ class _Tally:
                 self.differ(Counterexample(case.label, case.feeds, engine, name, one, other, result.message))
 
     def _tolerance(self, pair: _Pair) -> Tolerance:
-        """Functions have the same bits wherever a number stands in numpy; sums may be added in any order anywhere."""
-        last_bits = "sums" in self._last_bits or ("functions" in self._last_bits and not pair.strict)
+        """Functions and products have the same bits everywhere in numpy; sums may be added in any order anywhere."""
+        last_bits = "sums" in self._last_bits or (bool(self._last_bits) and not pair.strict)
         return Tolerance(self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, last_bits=last_bits)
 
     def check(self) -> Check:

@@ -24,7 +24,11 @@ FUNCTIONS = frozenset(
 )
 
 MARK = "looplift.last_bits"
-"""Key in a node's ``metadata_props``; the value is ``sums`` or ``functions``."""
+"""Key in a node's ``metadata_props``.
+
+The value is ``sums``, ``functions`` or ``products``: by constants that stand so far out that ONNX Runtime does not pack
+them (`passes.weights`); numpy multiplies the same way everywhere.
+"""
 
 
 def mark(nodes: Iterable[ir.Node]) -> None:

@@ -6,7 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import looplift
+from looplift.passes import run_pipeline
 from looplift.passes.loop_to_scan import LoopToScan
+from looplift.passes.over_time.last_bits import MARK
 from tests.helpers import apply, assert_same, find, model
 
 LOOP = """main (int64 M, float[n,1,4] x, float[1,7] v{inputs}) => (float[1,7] y, float[k,1,7] z{outputs}) {{
@@ -84,8 +87,29 @@ def test_constants_do_too():
     ids=["a default of an input", "an output", "read elsewhere"],
 )
 def test_what_others_see_stays(inputs, outputs, more):
-    after = apply(loop("MatMul (row, w)", inputs=inputs, outputs=outputs, more=more), LoopToScan())
+    before = loop("MatMul (row, w)", inputs=inputs, outputs=outputs, more=more)
+    after = apply(before, LoopToScan())
     assert "w" in after.graph.initializers
+    assert (MARK in find(after, "MatMul").metadata_props) == (not inputs), "a default may be overridden: never packed"
+    assert looplift.verify(before, after, cases=8).counterexample is None
+
+
+def test_products_by_computed_constants_are_marked():
+    """An engine may fold them when it loads the model; then they are constants too far out."""
+    text = LOOP.replace("q = Add (h, p)", "m = Mul (p, p) q = Sub (h, m)")  # no recurrence that would be lifted
+    subject = model(
+        text.format(product="MatMul (row, t)", inputs="", outputs="", constants="t = Transpose (w)", more="")
+    )
+    _give(subject, "w", np.random.default_rng(1).standard_normal((7, 4)).astype(np.float32))
+    after, _ = run_pipeline(subject)
+    assert find(after, "MatMul").metadata_props[MARK] == "products"
+    assert looplift.verify(subject, after, cases=8).counterexample is None
+
+
+def test_products_by_what_is_not_constant_are_not_marked():
+    subject = model(LOOP.format(product="MatMul (row, w)", inputs=", float[4,7] w", outputs="", constants="", more=""))
+    after = apply(subject, LoopToScan())
+    assert MARK not in find(after, "MatMul").metadata_props
 
 
 def test_external_data_stays(tmp_path):
