@@ -18,6 +18,7 @@ from looplift.passes.lowering.pieces import (
     Count,
     choose_at_run_time,
     last,
+    last_or,
     no_rows,
     nothing,
     one_if_any,
@@ -134,12 +135,16 @@ class _Summed:
         initial, step = call.input(INITIAL), call.input(STEP)
         if not self._keeps and not count.surely_runs:
             return self._if_it_runs(emit, count)
-        if self._keeps and not (call.wants_rows and count.surely_runs):
+        elements = size(call.facts[INITIAL])
+        small = elements is not None and elements <= cost.WIDEST_COPIED
+        if self._keeps and not count.surely_runs and (small or not call.wants_rows):
             return self._cut_from_all(emit, count)
         rows = self._rows(emit, count, initial if call.previous else _add(call, emit, initial))
-        final = last(emit, rows) if call.wants_final else None
-        if final is not None and call.previous:
-            final = emit.op("Add", [final, step])
+        final = None
+        if call.wants_final and self._keeps:
+            final = last_or(emit, initial, rows, count, step if call.previous else None)
+        elif call.wants_final:
+            final = last(emit, rows)
         return Results(final, rows if call.wants_rows else None)
 
     def _cut_from_all(self, emit: Emitter, count: Count) -> Results:

@@ -27,6 +27,9 @@ WIDEST_SUM_FOR_LAST = 64
 A state whose size is not known is measured when the model runs.
 """
 
+WIDEST_COPIED = 64
+"""Elements of a state up to which rows are cut from the sum of all states: a copy, and fewer nodes."""
+
 SCAN_ITERATION, LOOP_ITERATION = 1.5, 4.5
 """What an iteration of a Scan or Loop costs besides its operators, in operators.
 

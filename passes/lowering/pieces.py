@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.emit import Emitter
+from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.lowering.call import Form, Results
 from looplift.passes.trip_counts import MAX_OF_INTEGERS, to_vector
 from looplift.patterns.types import Types
@@ -56,6 +56,17 @@ def no_rows(emit: Emitter, like: ir.Value) -> ir.Value:
 def last(emit: Emitter, rows: ir.Value) -> ir.Value:
     """The last row."""
     return emit.op("Gather", [rows, emit.const(-1)], {"axis": 0})
+
+
+def last_or(emit: Emitter, initial: ir.Value, rows: ir.Value, count: Count, step: ir.Value | None = None) -> ir.Value:
+    """The last row (plus `step`), or `initial` if there are none: both have the same shape."""
+    if count.surely_runs:
+        row = last(emit, rows)
+        return row if step is None else emit.op("Add", [row, step])
+    tail = emit.slice(rows, -1, INT64_MAX, 0)
+    if step is not None:
+        tail = emit.op("Add", [tail, step])
+    return last(emit, emit.op("Concat", [emit.unsqueeze(initial, [0]), tail], {"axis": 0}))
 
 
 def nothing(initial: ir.Value, *, final: bool, rows: ir.Value | None) -> Form:
