@@ -18,7 +18,7 @@ from looplift.patterns.dependence import Dependence
 from looplift.patterns.evolution import Unknown, evolution_of
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import Types
-from looplift.patterns.values import STANDARD, source
+from looplift.patterns.values import STANDARD, made_by, source
 from looplift.patterns.view import Carry, View, view_of
 
 Part = ir.Value | int
@@ -117,9 +117,14 @@ class _Reader:
         Raises:
             Refused: it is not affine.
         """
-        if id(value) not in self._forms:
-            self._forms[id(value)] = self._form(value)
-        return self._forms[id(value)]
+        for node in made_by([value], self._dependence.view.body):  # first what it is made of: a body may be deep
+            for output in node.outputs:
+                if id(output) not in self._forms and self._dependence.reaches(self._state, output):
+                    self._forms[id(output)] = self._form(output)
+        return self._operand(value)
+
+    def _operand(self, value: ir.Value) -> AffineForm:
+        return self._forms[id(value)] if id(value) in self._forms else self._form(value)
 
     def _form(self, value: ir.Value) -> AffineForm:
         if value is self._state:
@@ -132,7 +137,7 @@ class _Reader:
         rule = RULES.get(node.op_type) if node is not None and node.domain in STANDARD else None
         if rule is None or node is None or self._types[value].dtype != self._types[self._state].dtype:
             raise Refused(Refusal("the state goes through what is not affine", node))
-        operands = [self.form(operand) for operand in node.inputs if operand is not None]
+        operands = [self._operand(operand) for operand in node.inputs if operand is not None]
         return rule(self._emit, node, operands)
 
 

@@ -43,8 +43,7 @@ class ChoicesWithoutBranches:
        every engine (`CHOSEN`), or truth values of which one is a constant;
     3. the condition is one boolean, which an If demands;
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
-       may skip work that is worth skipping.
-
+       may skip work that is worth skipping;
     5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
        1.32) takes 0 where it should take -0.
 
@@ -110,15 +109,23 @@ def never_minus_zero(value: ir.Value, opset: int) -> bool:
 
     Rounding to nearest, a sum is -0 only where both terms are (IEEE 754, 6.3).
     """
-    array = constant(value, opset)
-    if array is not None:
-        return array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())
-    node = value.producer()
-    if node is None or node.domain not in ("", "ai.onnx"):
-        return False
-    if node.op_type in ("Identity", "Add", "Sum"):
-        return any(x is not None and never_minus_zero(x, opset) for x in node.inputs)
-    return node.op_type in ("Abs", "Exp")
+    work: list[ir.Value | None] = [value]
+    seen: set[int] = set()
+    while work:
+        part = work.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        array, node = constant(part, opset), part.producer()
+        if array is not None and (array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())):
+            return True
+        if array is not None or node is None or node.domain not in ("", "ai.onnx"):
+            continue
+        if node.op_type in ("Abs", "Exp"):
+            return True
+        if node.op_type in ("Identity", "Add", "Sum"):
+            work.extend(node.inputs)
+    return False
 
 
 def _write(node: ir.Node, opset: int) -> None:

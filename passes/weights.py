@@ -63,7 +63,15 @@ def _is_weight_of(graph: ir.Graph, value: ir.Value) -> bool:
 
 def _is_constant(value: ir.Value) -> bool:
     """Whether an engine may know the value when it loads the model: a constant, or computed from constants alone."""
-    node = value.producer()
-    if node is None:
-        return value.is_initializer() and not value.is_graph_input()
-    return all(operand is not None and _is_constant(operand) for operand in node.inputs)
+    work: list[ir.Value | None] = [value]
+    seen: set[int] = set()
+    while work:
+        part = work.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        node = part.producer()
+        if node is None and (not part.is_initializer() or part.is_graph_input()):
+            return False
+        work.extend(node.inputs if node is not None else ())
+    return True

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 def constant(value: ir.Value | None, opset: int) -> Array | None:
     """The value's array if it is a compile-time constant of at most `LIMIT` elements, else None."""
-    return _fold(value, opset, depth=0)
+    return _fold(value, opset, 0, {})
 
 
 def scalar(value: ir.Value | None, opset: int) -> Any | None:
@@ -37,9 +37,16 @@ def scalar(value: ir.Value | None, opset: int) -> Any | None:
     return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
 
-def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
+def _fold(value: ir.Value | None, opset: int, depth: int, known: dict[int, Array | None]) -> Array | None:
+    """The array of a constant; each value is asked for once, or shared operands would double the work."""
     if value is None or depth > 64:
         return None
+    if id(value) not in known:
+        known[id(value)] = _fold_new(value, opset, depth, known)
+    return known[id(value)]
+
+
+def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | None]) -> Array | None:
     if value.is_initializer():
         # An initializer that is also a graph input is a default, not a constant.
         return None if value.is_graph_input() else _small(value.const_value)
@@ -51,12 +58,12 @@ def _fold(value: ir.Value | None, opset: int, depth: int) -> Array | None:
     if node.op_type == "Shape":
         return _static_shape(node, opset)
     if node.op_type == "CastLike":
-        return _cast_like(node, opset, depth)
+        return _cast_like(node, opset, depth, known)
     if node.op_type not in FOLDABLE or any(attr.is_ref() for attr in node.attributes.values()):
         return None
     arrays: list[Array | None] = []
     for operand in node.inputs:  # the first that is no constant ends the search
-        arrays.append(None if operand is None else _fold(operand, opset, depth + 1))
+        arrays.append(None if operand is None else _fold(operand, opset, depth + 1, known))
         if operand is not None and arrays[-1] is None:
             return None
     if node.op_type in ("ConstantOfShape", "Expand", "Range") and not _result_is_small(node.op_type, arrays):
@@ -92,9 +99,9 @@ def _static_shape(node: ir.Node, opset: int) -> Array | None:
     return np.array(dims[slice(start.as_int() if start else 0, end.as_int() if end else None)], np.int64)
 
 
-def _cast_like(node: ir.Node, opset: int, depth: int) -> Array | None:
+def _cast_like(node: ir.Node, opset: int, depth: int, known: dict[int, Array | None]) -> Array | None:
     """CastLike needs only the type of its second input."""
-    array, like = _fold(node.inputs[0], opset, depth + 1), node.inputs[1]
+    array, like = _fold(node.inputs[0], opset, depth + 1, known), node.inputs[1]
     if array is None or like is None or like.dtype is None:
         return None
     cast = ir.node("Cast", inputs=[ir.val("x")], attributes={"to": like.dtype})

@@ -20,7 +20,7 @@ from looplift.patterns.continued import Continued, continued
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.proof import Refusal, label
 from looplift.patterns.types import Types
-from looplift.patterns.values import source
+from looplift.patterns.values import made_by, source
 from looplift.patterns.view import Carry, View
 
 
@@ -119,9 +119,23 @@ class Walk:
     dependence: Dependence
     types: Types
     reassociate: bool
+    known: dict[int, Image | None] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def image(self, value: ir.Value) -> Image | None:
-        """What the value is in terms of the carry's symbol; None if it does not depend on it."""
+        """What the value is in terms of the carry's symbol; None if it does not depend on it.
+
+        What it is made of comes first, and once: the ways through a body may be long, and exponentially many.
+        """
+        if id(value) not in self.known:
+            for node in made_by([value], self.dependence.view.body):
+                for output in node.outputs:
+                    if id(output) not in self.known:
+                        self.known[id(output)] = self._image(output)
+        if id(value) not in self.known:
+            self.known[id(value)] = self._image(value)
+        return self.known[id(value)]
+
+    def _image(self, value: ir.Value) -> Image | None:
         if not self.dependence.reaches(self.carry.previous, value):
             return None
         if value is self.carry.previous:

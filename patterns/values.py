@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -29,6 +29,13 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def with_inner(node: ir.Node) -> Iterator[ir.Node]:
+    """The node and every node of the graphs in it."""
+    yield node
+    for inner in subgraphs(node):
+        yield from nodes_within(inner)
 
 
 def nodes_within(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
@@ -75,6 +82,18 @@ def captures(graph: ir.Graph) -> Iterator[ir.Value]:
         yield from (value for value in node.inputs if value is not None and outer(value))
     for inner in graphs_within(graph):
         yield from (value for value in inner.outputs if outer(value))
+
+
+def made_by(values: Iterable[ir.Value], body: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph by which these values are computed, in the graph's order."""
+    found: set[int] = set()
+    work = list(values)
+    while work:
+        node = work.pop().producer()
+        if node is not None and node.graph is body and id(node) not in found:
+            found.add(id(node))
+            work.extend(reads(node))
+    return [node for node in body if id(node) in found] if found else []
 
 
 def is_used(value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from looplift.passes.lowering.cost import LOOP_ITERATION, SCAN_ITERATION
 from looplift.passes.lowering.lower import choose
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import Types
-from looplift.patterns.values import nodes_within, reads, subgraphs
+from looplift.patterns.values import made_by, with_inner
 from looplift.patterns.view import LoopView, View, is_scan
 from looplift.runtime.ops import DOMAIN
 
@@ -37,7 +37,7 @@ def no_gain(view: View, kept: Iterable[ir.Value], written: Sequence[ir.Node], em
     if not scans:
         return None
     kept = list(kept)
-    spared: float = _work(view.body) - sum(map(_cost, _needed(view.body, kept)))
+    spared: float = _work(view.body) - sum(map(_cost, made_by(kept, view.body)))
     if not kept:
         spared += LOOP_ITERATION if isinstance(view, LoopView) else SCAN_ITERATION
     if sum(SCAN_ITERATION + _work(scan.attributes["body"].as_graph()) for scan in scans) < spared:
@@ -52,7 +52,7 @@ def _scans(node: ir.Node, emit: Emitter) -> list[ir.Node]:
         return []
     trial = Emitter(emit.opset, Types())
     form(trial)
-    made = [inner for each in trial.nodes for inner in _with_inner(each)]
+    made = [inner for each in trial.nodes for inner in with_inner(each)]
     trial.discard()
     return [] if any(each.op_type == "CumSum" for each in made) else [each for each in made if is_scan(each)]
 
@@ -63,20 +63,4 @@ def _work(graph: ir.Graph) -> int:
 
 
 def _cost(node: ir.Node) -> int:
-    return sum(each.op_type not in FREE for each in _with_inner(node))
-
-
-def _with_inner(node: ir.Node) -> list[ir.Node]:
-    return [node, *(inner for graph in subgraphs(node) for inner in nodes_within(graph))]
-
-
-def _needed(body: ir.Graph, values: Sequence[ir.Value]) -> list[ir.Node]:
-    """The nodes of the body by which these values are computed."""
-    found: dict[int, ir.Node] = {}
-    work = list(values)
-    while work:
-        node = work.pop().producer()
-        if node is not None and node.graph is body and id(node) not in found:
-            found[id(node)] = node
-            work.extend(reads(node))
-    return list(found.values())
+    return sum(each.op_type not in FREE for each in with_inner(node))

@@ -115,3 +115,47 @@ def test_what_stands_for_a_loop_over_rows_is_normalised_too(target):
     assert "Greater" in [node.op_type for node in once.graph]
     twice, _ = run_pipeline(once, target=target)
     assert ir.to_proto(once) == ir.to_proto(twice)
+
+
+def a_loop(body: str, kind: str, before: str = "", step: str = "s") -> str:
+    """A Loop whose body makes q of p; `before` stands in front of it, and `step` is what q may read as s."""
+    return f"""
+    agraph (int64 n, {kind}[3] v, {kind}[3] s0) => ({kind}[3] y) {{
+      s = Identity(s0) {before} t = Identity({step})
+      y = Loop (n, "", v) <body = b (int64 i, bool ci, {kind}[3] p) => (bool co, {kind}[3] q) {{
+        co = Identity(ci) {body} }}>
+    }}"""
+
+
+def chained(*ops: str, length: int = 400) -> str:
+    """q as p through so many operators, in turns."""
+    lines = [f"a{k + 1} = {ops[k % len(ops)]}(a{k}, s)" for k in range(length)]
+    return " ".join(["a0 = Identity(p)", *lines, f"q = Identity(a{length})"])
+
+
+def doubled(op: str, name: str, of: str, times: int = 60) -> str:
+    """`name` as an operator of itself, so many times over: 2^times ways lead through it."""
+    lines = [f"{name}{k + 1} = {op}({name}{k}, {name}{k})" for k in range(times)]
+    return " ".join([f"{name}0 = Identity({of})", *lines])
+
+
+HALF = "one = Constant<value_float = 0.5>() "
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        (a_loop(chained("Add"), "int64"), "AddStep"),
+        (a_loop(chained("Sub", "Add", "Mul"), "int64"), "LinearRecurrence"),
+        (a_loop(chained("Mul"), "float"), "LinearRecurrence"),  # of as many times as many steps
+        (a_loop(chained("Tanh").replace(", s)", ")"), "float"), "Loop"),
+        (a_loop(doubled("Add", "a", "p") + " q = Add(a60, s)", "int64"), "LinearRecurrence"),
+        (a_loop(doubled("Add", "a", "p") + " q = Add(a60, s)", "float"), "Loop"),
+        (a_loop("q = Add(p, t)", "float", HALF + doubled("Add", "c", "one"), "c60"), "AddStep"),
+        (a_loop("q = Add(p, t)", "float", doubled("Add", "c", "s"), "c60"), "AddStep"),
+    ],
+)
+def test_deep_bodies_and_shared_values_are_followed_once(text, becomes):
+    """No recursion as deep as the model, and no work for every way through it."""
+    result, _ = run_pipeline(parse(text))
+    assert becomes in [node.op_type for node in result.graph]
