@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.body_types import types_around
 from looplift.passes.count_while_loops import counted
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
+from looplift.passes.trip_counts import to_scalar
 from looplift.passes.walk import loops
 from looplift.patterns.constants import constant, scalar
 from looplift.patterns.simulation import Simulation
@@ -79,5 +79,5 @@ def _limit(view: LoopView, number: int, emit: Emitter) -> ir.Value:
     known = scalar(view.max_trip, view.opset)
     if isinstance(known, int):
         return emit.const(min(known, number))
-    given = emit.op("Reshape", [view.max_trip, emit.const(np.zeros(0, np.int64))])
+    given = to_scalar(emit, view.max_trip)
     return emit.op("Where", [emit.op("Less", [given, bound]), given, bound])

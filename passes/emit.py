@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.types import TensorType, Types, infer_node, is_public
-from looplift.patterns.values import is_used, nodes_within, subgraphs
+from looplift.patterns.values import is_used, with_inner
 
 INT64_MAX = np.iinfo(np.int64).max
 INT64_MIN = np.iinfo(np.int64).min
@@ -41,7 +41,7 @@ class Emitter:
     def discard(self) -> None:
         """Forgets the nodes: values they read no longer list them as users."""
         for outer in reversed(self.nodes):
-            for node in (outer, *(inner for graph in subgraphs(outer) for inner in nodes_within(graph))):
+            for node in with_inner(outer):
                 for k in range(len(node.inputs)):
                     node.replace_input_with(k, None)
         self.nodes.clear()

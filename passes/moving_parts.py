@@ -11,7 +11,7 @@ from looplift.passes.emit import Emitter
 from looplift.passes.nested_recurrences import all_steps, by_iteration, outer_states
 from looplift.passes.over_time import OverTime
 from looplift.passes.recurrence_nodes import add_step, linear_recurrence, new_node, prefix_sum
-from looplift.passes.trip_counts import not_negative
+from looplift.passes.trip_counts import not_negative, to_scalar
 from looplift.patterns.evolution import AddStep, Continued, PrefixSum
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence import RecurrenceProof
@@ -225,7 +225,7 @@ class MovingParts:
         condition = None if isinstance(self._trip, Scanned) else self._trip.condition
         if condition is None or over.types[condition].rank == 0:
             return condition
-        return over.emit.op("Reshape", [condition, over.emit.const(np.zeros(0, np.int64))])
+        return to_scalar(over.emit, condition)
 
 
 class _Guard:

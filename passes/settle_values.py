@@ -11,6 +11,7 @@ from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes
+from looplift.passes.trip_counts import to_scalar
 from looplift.passes.walk import Place, sweep_loops
 from looplift.patterns.constants import Array, constant, scalar
 from looplift.patterns.simulation import Simulation
@@ -123,7 +124,7 @@ def _names_a_row(node: ir.Node, first: Array, stride: Array, types: Types) -> bo
 def _progression(first: Array, stride: Array, view: LoopView, emit: Emitter) -> ir.Value:
     if not stride.any():
         return emit.const(first)
-    number = emit.op("Reshape", [view.iteration, emit.const(np.zeros(0, np.int64))])
+    number = to_scalar(emit, view.iteration)
     if first.dtype == np.int32:
         number = emit.op("Cast", [number], {"to": int(ir.DataType.INT32)})
     if first.size == 1 and stride.item() == 1 and first.item() == 0:

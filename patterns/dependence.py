@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from looplift.patterns.recurrence_ops import DOMAIN
 from looplift.patterns.types import Types
-from looplift.patterns.values import STANDARD, nodes_within, reads, subgraphs
+from looplift.patterns.values import STANDARD, reads, with_inner
 from looplift.patterns.view import View
 
 NONDETERMINISTIC = frozenset(
@@ -66,5 +66,4 @@ def contents_read(node: ir.Node, types: Types) -> Iterator[ir.Value]:
 
 
 def _draws_anew(node: ir.Node) -> bool:
-    inner = [node, *(n for graph in subgraphs(node) for n in nodes_within(graph))]
-    return any(n.op_type in NONDETERMINISTIC or n.domain not in (*STANDARD, DOMAIN) for n in inner)
+    return any(n.op_type in NONDETERMINISTIC or n.domain not in (*STANDARD, DOMAIN) for n in with_inner(node))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from looplift.patterns.continued import Continued
-from looplift.patterns.proof import Obligation, Refusal
-from looplift.patterns.recurrence import Question, RecurrenceProof, keeps_shape
+from looplift.patterns.proof import Refusal
+from looplift.patterns.recurrence import Question, RecurrenceProof, series_proof
 
 
 def recognise(question: Question) -> RecurrenceProof | Refusal:
@@ -17,19 +17,9 @@ def recognise(question: Question) -> RecurrenceProof | Refusal:
     3. what the inner steps read does not depend on the state;
     4. the state keeps its shape.
     """
-    evolution, name = question.evolution, question.carry.previous.name
+    evolution = question.evolution
     if not isinstance(evolution, Continued):
-        return Refusal(f"'{name}' is not carried on by an inner loop: {evolution}")
-    shape = keeps_shape(question)
-    if isinstance(shape, Refusal):
-        return shape
-    return RecurrenceProof(
-        question.carry,
-        evolution,
-        (
-            question.trip.fact,
-            Obligation("the inner steps follow one another", str(evolution)),
-            Obligation("what they read does not depend on the state", f"'{name}' reaches the update on one path"),
-            shape,
-        ),
+        return Refusal(f"'{question.carry.previous.name}' is not carried on by an inner loop: {evolution}")
+    return series_proof(
+        question, evolution, "the inner steps follow one another", "what they read does not depend on the state"
     )

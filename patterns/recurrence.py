@@ -43,7 +43,7 @@ def keeps_shape(question: Question) -> Obligation | Refusal:
 
 
 def series_proof(
-    question: Question, evolution: PrefixSum | LinearRecurrence, once: str, free: str
+    question: Question, evolution: PrefixSum | LinearRecurrence | Continued, once: str, free: str
 ) -> RecurrenceProof | Refusal:
     """The proof of a recurrence over a series: what one iteration does once, and what does not depend on the state."""
     shape = keeps_shape(question)

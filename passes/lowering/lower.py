@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -25,7 +26,7 @@ from looplift.passes.surgery import drop_unused_nodes, replace_value
 from looplift.passes.walk import Place, loops, places
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import Types
-from looplift.patterns.values import nodes_within, subgraphs
+from looplift.patterns.values import with_inner
 from looplift.patterns.view import is_scan
 from looplift.runtime.ops import DOMAIN
 
@@ -92,7 +93,7 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     results = form(emit)
     emit.insert_before(node)
     if LIFTED_FROM in node.metadata_props:
-        for each in _with_inner(emit.nodes):
+        for each in chain.from_iterable(map(with_inner, emit.nodes)):
             each.metadata_props[LIFTED_FROM] = node.metadata_props[LIFTED_FROM]
     _note(journal, call, emit.nodes)
     for old, new in zip(node.outputs, (results.final, results.rows), strict=False):
@@ -103,14 +104,9 @@ def _lower(node: ir.Node, place: Place, journal: Journal) -> bool:
     return True
 
 
-def _with_inner(nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """The nodes and those of the graphs in them."""
-    return [*nodes, *(inner for outer in nodes for graph in subgraphs(outer) for inner in nodes_within(graph))]
-
-
 def _note(journal: Journal, call: Call, written: Sequence[ir.Node]) -> None:
     """Says in the report what the recurrence has become."""
-    every = _with_inner(written)
+    every = list(chain.from_iterable(map(with_inner, written)))
     scans = [each for each in every if is_scan(each)]
     sums = any(each.op_type == "CumSum" for each in every)
     ways = [way for way, taken in (("CumSum", sums), ("a Scan", scans)) if taken]

@@ -13,7 +13,6 @@ from looplift.runtime.ops.compiled import TYPES, WORTH, add_rows, multiply_and_a
 
 from .webgpu_cases import random_bits, same_bits, similar, tiny
 
-needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 TIME, COLUMNS = 1100, 60
 """More elements than `WORTH`."""
 
@@ -41,7 +40,6 @@ def assert_same(results: list[list]) -> None:
     assert all(same_bits(np.asarray(a), np.asarray(b)) for a, b in zip(fast, plain, strict=True))
 
 
-@needs_numba
 @pytest.mark.parametrize("make", [random_bits, similar, tiny], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("dtype", sorted(TYPES, key=str), ids=str)
 def test_every_type_and_kind_of_number(dtype, make, monkeypatch):
@@ -55,7 +53,6 @@ def test_every_type_and_kind_of_number(dtype, make, monkeypatch):
         assert_same(both_ways("LinearRecurrence", [state, *series], flags, monkeypatch))
 
 
-@needs_numba
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("element", [(4, 15), (15,), (4, 1), (1, 1), ()])
 @pytest.mark.parametrize("invariant", ["a_invariant", "b_invariant", None])
@@ -73,7 +70,6 @@ def test_every_layout_of_the_series(element, reverse, invariant, monkeypatch):
         assert_same(both_ways("PrefixSum", [state, b], {"reverse": reverse}, monkeypatch))
 
 
-@needs_numba
 def test_it_is_used_where_it_is_worth_while():
     rows = np.empty((WORTH // 8, 8), np.float32)
     assert run_compiled(add_rows, rows, np.zeros(8, np.float32), np.ones((1, 8), np.float32))
