@@ -16,7 +16,13 @@ from looplift.runtime.webgpu.package import package_of
 from looplift.runtime.webgpu.tensors import expand, host
 
 _LARGEST_COUNT = 2**32 - 1
-_ON_A_CPU = {"abreast": 16, "fewest_invocations": 1024, "rows_a_narrow_block": 512, "widest_kept_hardware": 16}
+_ON_A_CPU = {
+    "abreast": 16,
+    "fewest_invocations": 1024,
+    "marks_workgroup": 8,
+    "rows_a_narrow_block": 512,
+    "widest_kept_hardware": 16,
+}
 """What suits a device with few threads and large caches, by measurement; the package's own values suit a GPU."""
 
 
