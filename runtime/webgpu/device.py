@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -243,7 +244,8 @@ class DeviceTensor:
         self.device = device
         self.shape = tuple(int(dim) for dim in shape)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.stored_bytes = self.size * 4 if self.dtype == np.bool_ else -(-self.nbytes // 4) * 4
+        word_each = self.dtype.kind == "b"
+        self.stored_bytes = self.size * 4 if word_each else -(-self.nbytes // 4) * 4
         self.buffer: Any = device.allocate(max(self.stored_bytes, 4))
         self._base: DeviceTensor | None = None
         weakref.finalize(self, device.release, self.buffer)
@@ -259,10 +261,7 @@ class DeviceTensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
