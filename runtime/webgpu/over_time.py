@@ -18,6 +18,12 @@ from .tensors import expand, host
 _FEWEST_COLUMNS = 32
 """With fewer columns, walking through time one dispatch after the other loses to the host."""
 
+_SHORTEST_BLOCKED = 512
+"""Integers of so many steps are summed up in blocks of time, side by side, however few the columns."""
+
+_ON_A_CPU = {"widest_blocked": 32}
+"""Few threads are busy with fewer columns: blocks of time would only read everything twice."""
+
 _OFFSET_ALIGNMENT = 256
 """The bytes to which WebGPU aligns the offset of a binding: a chunk of time is whole multiples of it."""
 
@@ -41,9 +47,9 @@ def run_over_time(
         wanted: whether v_final and scan_output are used.
 
     Returns:
-        v_final, scan_output (None if unused); or None where the numpy kernel is the one to take: few columns, no
-        steps, input that is not valid, rows that do not start on a 32-bit word (odd columns of a small type) or that
-        are too long for one binding.
+        v_final, scan_output (None if unused); or None where the numpy kernel is the one to take: few columns (but for
+        long series of integers), no steps, input that is not valid, rows that do not start on a 32-bit word (odd
+        columns of a small type) or that are too long for one binding.
     """
     values = [initial, *(value for value, _ in series.values())]
     given = [value for value in values if value is not None]
@@ -58,7 +64,8 @@ def run_over_time(
     (length,) = lengths
     row = columns * initial.dtype.itemsize
     aligned_rows = _OFFSET_ALIGNMENT // math.gcd(row, _OFFSET_ALIGNMENT)
-    if columns < _FEWEST_COLUMNS or row % 4 or row * aligned_rows > device.limits["maxStorageBufferBindingSize"]:
+    narrow = columns < _FEWEST_COLUMNS and (initial.dtype.kind not in "iu" or length[0] < _SHORTEST_BLOCKED)
+    if narrow or row % 4 or row * aligned_rows > device.limits["maxStorageBufferBindingSize"]:
         return None
     inputs = {"v_initial": expand(device, initial, shape).reshape((columns,))}
     for name, (value, invariant) in series.items():
@@ -74,6 +81,7 @@ def run_over_time(
         inputs,
         dict.fromkeys(names),
         {name: int(value) for name, value in attributes.items()},
+        _ON_A_CPU if device.software else {},
     )
     return (
         result["v_final"].reshape(shape) if want_final else None,

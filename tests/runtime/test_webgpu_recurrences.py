@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from looplift.runtime.ops import all_ops
-from looplift.runtime.webgpu import run_op
+from looplift.runtime.webgpu import DeviceTensor, run_op
+from looplift.runtime.webgpu.launch import run_package
+from looplift.runtime.webgpu.package import package_of
 
 from .webgpu_cases import FLOATS, INTEGERS, random_bits, same_bits, similar, tiny
 
@@ -59,6 +61,43 @@ def test_many_chunks_of_time(device, reverse):
     state, x = similar(random, dtype, (32,)), similar(random, dtype, (5000, 32))
     check(device, PREFIX_SUM, [state, x], {"reverse": reverse})
     check(device, LINEAR, [state, x / np.float32(9), x], {"reverse": reverse})
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    time=st.integers(512, 1200),
+    columns=st.sampled_from([4, 8, 28]),
+    dtype=st.sampled_from(INTEGERS),
+    flags=st.tuples(*[st.integers(0, 1)] * 2),
+    invariant=st.sampled_from([(0, 0), (1, 0), (0, 1)]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_long_narrow_series_of_integers_go_block_by_block(device, time, columns, dtype, flags, invariant, seed):
+    random = np.random.default_rng(seed)
+    shapes = ((columns,), *((columns,) if fixed else (time, columns) for fixed in invariant), (time, columns))
+    state, a, b, x = (random_bits(random, dtype, shape) for shape in shapes)
+    attributes = dict(zip(("emit_previous", "reverse"), flags, strict=True))
+    check(device, PREFIX_SUM, [state, x], attributes)
+    names = ("a_invariant", "b_invariant")
+    check(device, LINEAR, [state, a, b], {**attributes, **dict(zip(names, invariant, strict=True))})
+
+
+@pytest.mark.parametrize("op", [PREFIX_SUM, LINEAR], ids=lambda op: op.name)
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("names", [["v_final"], ["scan_output"], ["v_final", "scan_output"]], ids="+".join)
+def test_blocks_in_several_chunks_of_time(device, op, reverse, names):
+    """200 rows in chunks of 64, these in blocks of 16: the last chunk and its last block are shorter."""
+    random, dtype = np.random.default_rng(6), np.dtype("int32")
+    ports = [port.name for port in op.schema.inputs]
+    inputs = dict(
+        zip(ports, (random_bits(random, dtype, (64,)), *random_bits(random, dtype, (2, 200, 64))), strict=False)
+    )
+    small = {"shortest_blocked": 1, "fewest_block_rows": 8, "most_block_rows": 16, "most_blocks": 4}
+    package, tensors = package_of(op.package), {port: DeviceTensor.upload(device, v) for port, v in inputs.items()}
+    results = run_package(package, device, tensors, dict.fromkeys(names), {"reverse": reverse}, small)
+    expected = op.numpy(list(inputs.values()), {"reverse": reverse}, BOTH)
+    for name, value in zip(("v_final", "scan_output"), expected, strict=True):
+        assert name not in names or same_bits(results[name].numpy(), value)
 
 
 def test_product_and_sum_are_rounded_apart(device):
