@@ -1,15 +1,19 @@
 """Takes functions that hold loops into the graphs that call them, where types and shapes are known.
 
-A function's own inputs have no types, and what a loop computes in standard operators depends on them: a float16 may
-not be summed by CumSum, a state that may grow needs a test.
+A function's own inputs have no types, and most proofs need them: integers may be summed in any order, a state that may
+grow needs a test.
 
 Legality: (1) the function is not one of our definitions; (2) it, everything it calls and every function that calls it
-use the opsets of the model; (3) it takes no graph as an attribute. Preserves bits: the same nodes run.
+use the opsets of the model; (3) it takes no graph as an attribute; (4) it is small, or called once. Preserves
+bits: the same nodes run.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
+from collections.abc import Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -21,6 +25,10 @@ from looplift.patterns.view import is_loop, is_scan
 from looplift.runtime.ops import DOMAIN
 
 GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+MOST_BYTES = 1 << 20
+"""What inlining may add to the model."""
+
+_NODE_BYTES = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +48,10 @@ class InlineLoops:
 
     def _fits(self, function: ir.Function, model: ir.Model) -> bool:
         called = _called(function, model)
-        return any(_holds_loop(each) for each in called) and all(_inlinable(each, model) for each in called)
+        if not any(_holds_loop(each) for each in called) or not all(_inlinable(each, model) for each in called):
+            return False
+        copies = _copies(model)
+        return sum(_size(each) * max(copies[each.identifier()] - 1, 0) for each in called) <= MOST_BYTES
 
 
 def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
@@ -54,6 +65,31 @@ def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
                 found[callee.identifier()] = callee
                 work.append(callee)
     return list(found.values())
+
+
+def _copies(model: ir.Model) -> dict[ir.OperatorIdentifier, int]:
+    """How often each function stands in the model's graph once all are inlined."""
+    callers: dict[ir.OperatorIdentifier, collections.Counter[ir.OperatorIdentifier | None]] = {}
+    for caller in (None, *model.functions.values()):
+        name = None if caller is None else caller.identifier()
+        for node in nodes_within(model.graph if caller is None else caller):
+            callers.setdefault(node.op_identifier(), collections.Counter())[name] += 1
+
+    @functools.cache
+    def copies(name: ir.OperatorIdentifier) -> int:
+        found = callers.get(name, collections.Counter())
+        return sum(times if caller is None else times * copies(caller) for caller, times in found.items())
+
+    return {name: copies(name) for name in model.functions}
+
+
+def _size(function: ir.Function) -> int:
+    """About how many bytes its nodes and constants take in a file."""
+    nodes = list(nodes_within(function))
+    values = [attribute.value for node in nodes for attribute in node.attributes.values()]
+    tensors = sum(value.nbytes for value in values if isinstance(value, ir.TensorProtocol))
+    numbers = sum(8 * len(value) for value in values if isinstance(value, Sequence))
+    return _NODE_BYTES * len(nodes) + tensors + numbers
 
 
 def _holds_loop(function: ir.Function) -> bool:

@@ -21,19 +21,25 @@ from looplift.patterns.types import Types
 D = ir.DataType
 Array = np.ndarray[Any, Any]
 
+_FLOATS = frozenset({D.FLOAT, D.DOUBLE})
+_SMALL = _FLOATS | {D.FLOAT16, D.BFLOAT16}
+
 HOLDS = {
-    D.BOOL: frozenset({D.INT8, D.INT16, D.INT32, D.INT64, D.UINT8, D.FLOAT16, D.FLOAT, D.DOUBLE}),
-    D.INT8: frozenset({D.INT16, D.INT32, D.INT64}),
-    D.INT16: frozenset({D.INT32, D.INT64}),
-    D.INT32: frozenset({D.INT64}),
-    D.UINT8: frozenset({D.UINT16, D.UINT32, D.UINT64, D.INT16, D.INT32, D.INT64}),
-    D.UINT16: frozenset({D.UINT32, D.UINT64, D.INT32, D.INT64}),
-    D.UINT32: frozenset({D.UINT64, D.INT64}),
-    D.FLOAT16: frozenset({D.FLOAT, D.DOUBLE}),
-    D.BFLOAT16: frozenset({D.FLOAT, D.DOUBLE}),
+    D.BOOL: _SMALL | {D.INT8, D.INT16, D.INT32, D.INT64, D.UINT8, D.UINT16, D.UINT32, D.UINT64},
+    D.INT8: _SMALL | {D.INT16, D.INT32, D.INT64},
+    D.INT16: _FLOATS | {D.INT32, D.INT64},
+    D.INT32: frozenset({D.INT64, D.DOUBLE}),
+    D.UINT8: _SMALL | {D.UINT16, D.UINT32, D.UINT64, D.INT16, D.INT32, D.INT64},
+    D.UINT16: _FLOATS | {D.UINT32, D.UINT64, D.INT32, D.INT64},
+    D.UINT32: frozenset({D.UINT64, D.INT64, D.DOUBLE}),
+    D.FLOAT16: _FLOATS,
+    D.BFLOAT16: _FLOATS,
     D.FLOAT: frozenset({D.DOUBLE}),
 }
-"""Types that hold every value of a type, so that a Cast there and back changes nothing."""
+"""Types that hold every value of a type, so that a Cast there and back changes nothing.
+
+Not only tidy: ONNX Runtime takes such pairs out, and then misses the value where only the body of a loop reads it.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from looplift.passes.choices_without_branches import ChoicesWithoutBranches
 from looplift.passes.count_by_running import CountByRunning
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
+from looplift.passes.declare_rows import declare_rows
 from looplift.passes.definitions import add_definitions, used_ops
 from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
@@ -106,8 +107,7 @@ def run_pipeline(
     if not loops(work) and not (standard and used_ops(work)):
         return work, ()
     journal = Journal.begin(work)
-    if standard:
-        InlineLoops()(work, journal)
+    InlineLoops()(work, journal)
     forget_declared(work)
     infer_shapes(work)
     describe_loops(work, journal)
@@ -156,13 +156,14 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
 
 
 def finish(model: ir.Model) -> None:
-    """Removes dead nodes, adds the definitions of our ops, sorts and names everything."""
+    """Removes dead nodes, adds the definitions of our ops, sorts, declares rows and names everything."""
     for place in places(model):
         drop_unused_nodes(place.graph)
     add_definitions(model)
     for value in unread_outputs(model):
         value.name = ""
     TopologicalSortPass()(model)
+    declare_rows(model)
     fix_names(model)
 
 

@@ -103,6 +103,35 @@ def test_functions_that_hold_loops_are_taken_into_their_callers():
         engines.agree({"M": np.array(trips), "v": numbers("float", (2,), 1), "s": numbers("float", (2,), 2)})
 
 
+def test_large_functions_are_not_copied():
+    """A function of a megabyte is taken in where it is called once, not where it is called through two calls."""
+    many = ", ".join(["1"] * 140_000)
+    large = FUNCTIONS % (17, 17)
+    large = large.replace("y = Loop", f"big = Constant<value_ints = [{many}]>() y = Loop").replace(
+        "Add (p, s)", "Pow (p, s)"
+    )
+    twice = model(large)
+    assert not InlineLoops()(twice, Journal.begin(twice))
+    once = model(large.replace("z = local.outer (M, half, s)", "z = Identity(half)"))
+    assert InlineLoops()(once, Journal.begin(once))
+
+
+def test_functions_that_call_others_twice_sixty_deep_stay():
+    deep = "".join(
+        f"""<domain: "local", opset_import: ["": 17, "local": 1]>
+        f{k} (M, v, s) => (y) {{ t = local.f{k + 1} (M, v, s) y = local.f{k + 1} (M, t, s) }}"""
+        for k in range(60)
+    )
+    text = FUNCTIONS % (17, 17)
+    subject = model(
+        text.replace("local.outer", "local.f0")
+        .replace("inner (M, v, s) => (y) {", "f60 (M, v, s) => (y) {")
+        .replace("local.inner", "local.f60")
+        + deep
+    )
+    assert not InlineLoops()(subject, Journal.begin(subject))
+
+
 @pytest.mark.parametrize("versions", [(17, 13), (13, 17)])
 def test_functions_of_another_opset_stay(versions):
     copy = model(FUNCTIONS % versions)

@@ -11,7 +11,7 @@ from looplift.passes.simplify_condition import SimplifyCondition
 from tests.helpers import apply, assert_same, model
 
 PASSES = (ForwardInvariantCarries(), DropDead(), HoistInvariants(), SimplifyCondition())
-UNARY = ("Neg", "Identity", "Abs", "Cast<to=1>", "Floor")
+UNARY = ("Neg", "Identity", "Abs", "Ceil", "Floor")  # no Cast: ONNX Runtime loses Cast of Cast that a body reads
 BINARY = ("Add", "Sub", "Mul", "Max")
 EXITS = (
     "Identity(ci{0})",

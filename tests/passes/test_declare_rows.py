@@ -1,0 +1,46 @@
+"""A stack without rows has the rank in ONNX Runtime that it had before, though the body was rewritten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from looplift.passes import run_pipeline
+from tests.helpers import assert_same, find, model, run_ort
+from tests.passes.places import everywhere, feeds
+
+STAYS = """
+  y, t = Loop (M, , v) <body = b (int64 i, bool ci, float[2] p) => (bool co, float[2] q, r) {
+    co = Identity(ci) a = Tanh(p) e = Identity(a) q = Mul(e, s) r = Identity(q)
+  }>
+"""
+
+
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+@pytest.mark.parametrize("place", everywhere(STAYS))
+def test_rows_of_a_loop_that_stays_are_declared(place, target):
+    before = everywhere(STAYS)[place]
+    after, _ = run_pipeline(before, target=target)
+    for trips in (-1, 0, 3):
+        assert_same(before, after, feeds(before, trips))
+
+
+GROWS = """
+agraph (int64 n, float[1,3] x) => (float[k,3] y, float[m,a,b] t) {
+  y, t = Loop (n, "", x) <body = b (int64 i, bool ci, float[1,3] p) => (bool co, float[?,3] q, r) {
+    co = Identity(ci) e = Identity(p) f = Tanh(e) q = Concat<axis = 0>(f, x) r = ReduceSum<keepdims = 1>(q)
+  }>
+}"""
+
+
+def test_what_is_declared_is_proven():
+    """The rows are [1, 1] whatever the state grows to, and the state's rank is all that is known of it."""
+    before = model(GROWS.replace("r = ReduceSum<keepdims = 1>(q)", "r = Identity(q)"))
+    after, _ = run_pipeline(before)
+    assert list(find(after, "Loop").attributes["body"].as_graph().outputs[2].shape) != [1, 3]
+    before = model(GROWS)
+    after, _ = run_pipeline(before)
+    assert list(find(after, "Loop").attributes["body"].as_graph().outputs[2].shape) == [1, 1]
+    x = np.ones((1, 3), np.float32)
+    assert run_ort(after, {"n": np.array(0), "x": x})[1].shape == (0, 1, 1)
+    assert_same(before, after, {"n": np.array(2), "x": x})
