@@ -29,6 +29,7 @@ from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.loop_to_scan import LoopToScan
 from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
 from looplift.passes.names import fix_names
+from looplift.passes.narrow_updates import NarrowUpdates
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
 from looplift.passes.quotients import QuotientsIntoProducts
@@ -66,6 +67,7 @@ def normalisers(exact: bool) -> Sequence[Pass]:
         SplitSlices(),
         ReadSplitRows(),
         QuotientsIntoProducts(),
+        NarrowUpdates(),
         ChoicesWithoutBranches(),
         ChoicesIntoTerms(),
         AffineUpdates(exact),
