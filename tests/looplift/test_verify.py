@@ -85,6 +85,24 @@ def test_works_without_onnxruntime() -> None:
     assert check.engines == ("interpreter",)
 
 
+FOREIGN = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+g (int64 n, float[4] x, float[4] s) => (float[4] y) {
+  h = com.microsoft.QuickGelu(x)
+  y = Loop (n, "", h) <body = b (int64 i, bool ci, float[4] p) => (bool co, float[4] q) { co = Identity(ci) q = %s(p, s) }>
+}"""
+
+
+def test_a_model_that_only_onnxruntime_knows_runs_there_alone() -> None:
+    model = onnx.parser.parse_model(FOREIGN % "Add")
+    check = verify(model, looplift.optimize(model), cases=8)
+    assert check
+    assert check.engines == ("ONNX Runtime",)
+    assert "not run in the interpreter: QuickGelu" in str(check)
+    assert not verify(model, onnx.parser.parse_model(FOREIGN % "Sub"), cases=8)
+    with pytest.raises(looplift.LoopliftError, match=r"there is no op com\.microsoft::QuickGelu"):
+        verify(model, model, onnxruntime=False)
+
+
 GATHER = """g (float[4] x, int64 k) => (float y) { y = Gather(x, k) }"""
 CLAMPED = """g (float[4] x, int64 k) => (float y) {
   three = Constant <value_int = 3> () low = Constant <value_int = -4> ()
