@@ -1,11 +1,11 @@
-"""Takes functions that hold loops into the graphs that call them, where types and shapes are known.
+"""Takes functions that hold loops, or are called in their bodies, into the graphs that call them.
 
-A function's own inputs have no types, and most proofs need them: integers may be summed in any order, a state that may
-grow needs a test.
+There types and shapes are known. A function's own inputs have none, and most proofs need them: integers may be summed
+in any order, a state that may grow needs a test.
 
 Legality: (1) the function is not one of our definitions; (2) it, everything it calls and every function that calls it
-use the opsets of the model; (3) it takes no graph as an attribute; (4) it is small, or called once. Preserves
-bits: the same nodes run.
+use the opsets of the model; (3) it takes no graph as an attribute; (4) it is small, or called once; (5) each
+of its outputs is made by a node of its own. Preserves bits: the same nodes run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnx_ir.passes.common import InlinePass
 
 from looplift.passes.journal import Journal
 from looplift.passes.names import fix_names
-from looplift.patterns.values import nodes_within
+from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import is_loop, is_scan
 from looplift.runtime.ops import DOMAIN
 
@@ -36,22 +36,39 @@ class InlineLoops:
     """The pass; see the module's text."""
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
-        """Inlines every function that holds a loop, itself or in what it calls; returns whether there was any."""
+        """Inlines every function that a loop is in, or that one calls, at any depth; returns whether there was any."""
         others = [function for function in model.functions.values() if not _same_opsets(function, model)]
         kept = {node.op_identifier() for function in others for node in nodes_within(function)}
-        chosen = {key for key, function in model.functions.items() if self._fits(function, model)} - kept
+        read = _called_in_loops(model)
+        chosen = {key for key, function in model.functions.items() if self._fits(function, model, read)} - kept
         if not chosen:
             return False
         InlinePass(lambda function: function.identifier() in chosen)(model)
         fix_names(model)
         return True
 
-    def _fits(self, function: ir.Function, model: ir.Model) -> bool:
+    def _fits(self, function: ir.Function, model: ir.Model, read: set[ir.OperatorIdentifier]) -> bool:
         called = _called(function, model)
-        if not any(_holds_loop(each) for each in called) or not all(_inlinable(each, model) for each in called):
+        if function.identifier() not in read and not any(_holds_loop(each) for each in called):
+            return False
+        if not all(_inlinable(each, model) for each in called):
             return False
         copies = _copies(model)
         return sum(_size(each) * max(copies[each.identifier()] - 1, 0) for each in called) <= MOST_BYTES
+
+
+def _called_in_loops(model: ir.Model) -> set[ir.OperatorIdentifier]:
+    """The functions that bodies of loops call, at any depth."""
+    functions = [function for function in model.functions.values() if function.domain != DOMAIN]
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *functions]
+    loops = [node for graph in graphs for node in nodes_within(graph) if is_loop(node) or is_scan(node)]
+    calls = {node.op_identifier() for loop in loops for body in subgraphs(loop) for node in nodes_within(body)}
+    return {
+        each.identifier()
+        for name, function in model.functions.items()
+        if name in calls
+        for each in _called(function, model)
+    }
 
 
 def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
@@ -101,6 +118,8 @@ def _inlinable(function: ir.Function, model: ir.Model) -> bool:
         function.domain != DOMAIN
         and _same_opsets(function, model)
         and all(attribute.type not in GRAPHS for attribute in function.attributes.values())
+        and all(output.producer() is not None for output in function.outputs)
+        and len({id(output) for output in function.outputs}) == len(function.outputs)
     )
 
 

@@ -31,6 +31,7 @@ class Entry:
     actions: list[str] = dataclasses.field(default_factory=list)
     refusal: str = ""
     part_of: str = ""
+    settled: bool = False
     order: int = 0
 
     @property
@@ -80,7 +81,7 @@ class Journal:
                     entry.actions.append(action)
                 for node in nodes:
                     node.metadata_props[ORIGIN] = mark
-                    entry.refusal = f"{action}, the smallest that there is"
+                    entry.refusal, entry.settled = f"{action}, the smallest that there is", True
 
     def found(self, node: ir.Node, recurrence: str) -> None:
         """Notes a recurrence that was lifted out of this loop, such as ``v: add-step by 'step'``."""
@@ -96,16 +97,19 @@ class Journal:
             entry.carries = carries if carries is not None else entry.carries
 
     def refuse(self, node: ir.Node, refusal: Refusal) -> None:
-        """Notes why this loop stays; the latest word counts."""
+        """Notes why this loop stays; the latest word counts, unless it is what became of a lifted one."""
         entry = self.entry(node)
-        if entry is not None:
+        if entry is not None and not entry.settled:
             entry.refusal = str(refusal)
 
     def absorb(self, gone: ir.Node, into: ir.Node) -> None:
-        """Notes that a loop is gone because another one does its work too: it is lifted when that one is."""
-        mark = gone.metadata_props.get(ORIGIN)
-        if mark in self._entries:
-            self._entries[mark].part_of = into.metadata_props.get(ORIGIN, "")
+        """Notes that a loop is gone because another one does its work too: it is lifted when that one is.
+
+        Copies of one loop, which inlining a function makes, share a mark, and may be joined in any order.
+        """
+        mark, other = gone.metadata_props.get(ORIGIN), into.metadata_props.get(ORIGIN)
+        if mark in self._entries and other in self._entries and self._whole(other) != mark:
+            self._entries[mark].part_of = other
 
     def _whole(self, mark: str) -> str:
         """The mark of the loop that does this one's work."""
@@ -113,21 +117,23 @@ class Journal:
             mark = self._entries[mark].part_of
         return mark
 
-    def end(self, model: ir.Model) -> tuple[Finding, ...]:
-        """Takes the marks off and gives a finding for every original loop."""
+    def end(self, model: ir.Model, reason: str = "no rule applies") -> tuple[Finding, ...]:
+        """Takes the marks off and gives a finding for every original loop; one without any word stays for `reason`."""
         left = {node.metadata_props.pop(ORIGIN, None) for node, _ in loops(model)}
         findings = []
         for mark, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
             whole = self._entries[self._whole(mark)]
-            stays = self._whole(mark) in left
+            stays = not left.isdisjoint({mark, self._whole(mark)})
+            unread = not (stays or whole.actions or whole.recurrences)
+            why = "nothing reads what it makes" if unread else whole.refusal or reason
             findings.append(
                 Finding(
                     node=entry.node,
                     op_type=entry.op_type,
                     path=entry.path,
-                    lifted=not stays,
+                    lifted=not (stays or unread),
                     recurrence="; ".join(whole.recurrences),
-                    reason=(whole.refusal or "no rule applies") if stays else "",
+                    reason=why if stays or unread else "",
                     trip_count=entry.trip_count,
                     carries=tuple(entry.carries),
                     actions=tuple(entry.actions),

@@ -55,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 Pass = Callable[[ir.Model, Journal], bool]
 TARGETS = ("kernel", "standard")
+OLDEST = 8
+"""The first opset in which our definitions can be written; before opset 7 operators broadcast by attributes."""
+
 ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
 
@@ -109,21 +112,15 @@ def run_pipeline(
     if not loops(work) and not (standard and used_ops(work)):
         return work, ()
     journal = Journal.begin(work)
+    old = next((place for _, place in loops(work) if place.opset < OLDEST), None)
+    if old is not None:
+        reason = f"operators are read as from opset {OLDEST} on, and this is opset {old.opset}: convert the model first"
+        return model.clone(), journal.end(work, reason)
     InlineLoops()(work, journal)
     forget_declared(work)
     infer_shapes(work)
     describe_loops(work, journal)
-    lift = LiftRecurrences(exact, lowering_refusal, no_gain) if standard else LiftRecurrences(exact)
-    changed = normalise_and_lift(work, journal, lift, exact)
-    if LoopToScan()(work, journal):
-        changed = True
-        normalise(work, journal, exact)
-    changed |= Peepholes()(work, journal)
-    if standard and LowerToStandard()(work, journal):
-        changed = True
-        normalise(work, journal, exact)
-    elif not standard:
-        changed |= ReverseInNode()(work, journal)
+    changed = rewrite(work, journal, standard, exact)
     findings = journal.end(work)
     if not changed:
         return model.clone(), findings
@@ -133,6 +130,25 @@ def run_pipeline(
         logger.error("the rewritten model is dropped: %s", broken)
         return model.clone(), tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
     return work, findings
+
+
+def rewrite(model: ir.Model, journal: Journal, standard: bool, exact: bool) -> bool:
+    """Everything between the first look at the loops and the finish; for `standard` again while anything is lowered:
+    what an inner loop becomes may be what the loop around it was waiting for."""
+    lift = LiftRecurrences(exact, lowering_refusal, no_gain) if standard else LiftRecurrences(exact)
+    changed = False
+    for _ in range(ROUNDS):
+        changed |= normalise_and_lift(model, journal, lift, exact)
+        if LoopToScan()(model, journal):
+            changed = True
+            normalise(model, journal, exact)
+        changed |= Peepholes()(model, journal)
+        if not standard:
+            return changed | ReverseInNode()(model, journal)
+        if not LowerToStandard()(model, journal):
+            break
+        changed = True
+    return changed
 
 
 def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass, exact: bool) -> bool:
@@ -150,6 +166,8 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     """Runs the normalising passes round by round until none changes anything."""
     changed = False
     for _ in range(ROUNDS):
+        for place in places(model):
+            drop_unused_nodes(place.graph)
         name_extents(model)
         if not any([step(model, journal) for step in normalisers(exact)]):  # every pass runs in each round
             break

@@ -53,7 +53,7 @@ def choose(requirement: str, model: ir.Model, *, definitions: bool) -> Device:
         adapter = _webgpu_adapter("auto")
     except LoopliftError as error:
         return Device(f"numpy ({error})", _on_numpy)
-    return Device(f"webgpu: {adapter} (real hardware)", _kernels_on_webgpu(fall_back=True), keeps_values=True)
+    return Device(f"webgpu: {adapter} (real hardware)", _kernels_on_webgpu(auto=True), keeps_values=True)
 
 
 def _has_webgpu_op(model: ir.Model) -> bool:
@@ -77,15 +77,15 @@ def _on_numpy(op: Op, attributes: Mapping[str, Any], wanted: Sequence[bool]) -> 
     return lambda *inputs: op.numpy([as_value(host(x)) for x in inputs], attributes, wanted)
 
 
-def _kernels_on_webgpu(*, fall_back: bool = False) -> RunKernel:
-    """WebGPU kernels; numpy where there is none for a case, or, with `fall_back`, where the device fails."""
+def _kernels_on_webgpu(*, auto: bool = False) -> RunKernel:
+    """WebGPU kernels; numpy where there is none for a case, with `auto` also for small ones and if the device fails."""
     from looplift.runtime import webgpu
 
     def kernel(op: Op, attributes: Mapping[str, Any], wanted: Sequence[bool]) -> Kernel:
         on_numpy = _on_numpy(op, attributes, wanted)
 
         def run(*inputs: Any) -> tuple[Any, ...]:
-            results = webgpu.run_op(op, [as_value(x) for x in inputs], attributes, wanted, fall_back=fall_back)
+            results = webgpu.run_op(op, [as_value(x) for x in inputs], attributes, wanted, auto=auto)
             return on_numpy(*inputs) if results is None else results
 
         return run

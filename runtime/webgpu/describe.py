@@ -59,4 +59,5 @@ def behaviour_in_words(device: Device) -> str:
     ]
     if found.loop_limit is not None:
         notes.append(f"ends shader loops after {found.loop_limit:,} rounds")
+    notes.append(f"answers in {device.round_trip * 1e3:.1f} ms")
     return ", ".join(notes)

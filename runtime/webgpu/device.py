@@ -15,13 +15,14 @@ import numpy as np
 from .adapters import Requirement, choose_adapter, is_software
 from .buffers import BufferPool
 from .errors import DeviceUnavailableError, wgpu_errors_named
-from .selftest import Behaviour, measure
+from .selftest import Behaviour, measure, round_trip
 
 Array = np.ndarray[Any, Any]
 Access = Literal["read", "read_write", "uniform"]
 
 _KEEP_BYTES = 512 << 20
 _KEEP_BIND_GROUPS = 256
+_HOST_BYTES_PER_SECOND = 1e9  # about what the numpy kernels write
 _BUFFER_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 _RAISED_LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage")
 
@@ -58,6 +59,7 @@ class Device:
         features: the optional WebGPU features of its adapter.
         timestamps: whether it can time its own work.
         behaviour: what the self-test found.
+        round_trip: seconds until a few bytes are read back.
     """
 
     def __init__(self, adapter: Any) -> None:
@@ -82,6 +84,7 @@ class Device:
         self._bind_groups: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._lock = threading.RLock()
         self.behaviour: Behaviour = measure(self)
+        self.round_trip: float = round_trip(self)
 
     def pipeline(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
         """The compiled compute pipeline of a WGSL source (entry point ``main``), cached.
@@ -114,6 +117,11 @@ class Device:
                     "constants": dict(constants),
                 },
             )
+
+    @property
+    def least_bytes(self) -> int:
+        """What the host writes while data go to the device and back, in bytes: with less, the device can't win."""
+        return int(2 * self.round_trip * _HOST_BYTES_PER_SECOND)
 
     def allocate(self, size: int) -> Any:
         """A storage buffer of at least ``size`` bytes, content arbitrary; return it with ``release``."""

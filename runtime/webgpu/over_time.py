@@ -13,7 +13,7 @@ from looplift.runtime.ops.element_types import NUMBERS
 from .device import Array, Device, DeviceTensor
 from .launch import run_package
 from .package import package_of
-from .tensors import expand, host
+from .tensors import expand, host, is_small
 
 _FEWEST_COLUMNS = 32
 """With fewer columns, walking through time one dispatch after the other loses to the host."""
@@ -35,6 +35,7 @@ def run_over_time(
     series: Mapping[str, tuple[Array | DeviceTensor | None, bool]],
     attributes: Mapping[str, Any],
     wanted: Sequence[bool],
+    least_bytes: int = 0,
 ) -> tuple[DeviceTensor | None, ...] | None:
     """Runs a recurrence as its numpy kernel does, with the results on the device.
 
@@ -45,11 +46,12 @@ def run_over_time(
         series: name -> value and whether it has no time axis.
         attributes: the op's.
         wanted: whether v_final and scan_output are used.
+        least_bytes: what writes fewer is left to the host, unless an input lies on the device.
 
     Returns:
         v_final, scan_output (None if unused); or None where the numpy kernel is the one to take: few columns (but for
-        long series of integers), no steps, input that is not valid, rows that do not start on a 32-bit word (odd
-        columns of a small type) or that are too long for one binding.
+        long series of integers), no steps, little to write, input that is not valid, rows that do not start on a 32-bit
+        word (odd columns of a small type) or that are too long for one binding.
     """
     values = [initial, *(value for value, _ in series.values())]
     given = [value for value in values if value is not None]
@@ -67,13 +69,15 @@ def run_over_time(
     narrow = columns < _FEWEST_COLUMNS and (initial.dtype.kind not in "iu" or length[0] < _SHORTEST_BLOCKED)
     if narrow or row % 4 or row * aligned_rows > device.limits["maxStorageBufferBindingSize"]:
         return None
+    want_final, want_rows = (*wanted, False)[:2]
+    if is_small(row * (length[0] if want_rows else 1), values, least_bytes):
+        return None
     inputs = {"v_initial": expand(device, initial, shape).reshape((columns,))}
     for name, (value, invariant) in series.items():
         tensor = None if value is None else _by_time(device, value, () if invariant else length, shape)
         if tensor is None:
             return None
         inputs[name] = tensor
-    want_final, want_rows = (*wanted, False)[:2]
     names = [name for name, want in (("v_final", want_final), ("scan_output", want_rows)) if want]
     result = run_package(
         package_of(package),

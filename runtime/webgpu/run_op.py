@@ -23,7 +23,7 @@ def run_op(
     wanted: Sequence[bool],
     *,
     device: Device | None = None,
-    fall_back: bool = False,
+    auto: bool = False,
 ) -> tuple[Value, ...] | None:
     """Run an op's WebGPU kernel; its values stay on the device.
 
@@ -33,25 +33,27 @@ def run_op(
         attributes: as the numpy kernel takes them.
         wanted: which outputs are used.
         device: where; by default the process's device.
-        fall_back: warn and return None instead of raising where the device can't (memory, device lost). After a loss
-            the next call opens a new device.
+        auto: the host may do it as well. Then what is too small for a device is left to it (`Device.least_bytes`; not
+            if an input lies on the device), and where the device can't (memory, device lost) the result is None, with
+            a warning, instead of an error. After a loss the next call opens a new device.
 
     Returns:
         The outputs (None for one not wanted), or None where this case is for the numpy kernel.
 
     Raises:
-        DeviceError: the device can't, unless ``fall_back``.
+        DeviceError: the device can't, unless ``auto``.
     """
     if op.package is None or importlib.util.find_spec(f"{op.package}.webgpu_kernel") is None:
         return None
     kernel = importlib.import_module(f"{op.package}.webgpu_kernel")
     device = device or open_device("webgpu")
+    least_bytes = device.least_bytes if auto else 0
     try:
-        outputs: tuple[Value, ...] | None = kernel.run(device, inputs, attributes, wanted)
+        outputs: tuple[Value, ...] | None = kernel.run(device, inputs, attributes, wanted, least_bytes)
     except DeviceError as error:
         if isinstance(error, DeviceLostError):
             forget_device(device)
-        if not fall_back:
+        if not auto:
             raise
         warnings.warn(f"{op.name} runs on numpy instead: {error}", RuntimeWarning, stacklevel=2)
         return None

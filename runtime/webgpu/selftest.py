@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,17 @@ def measure(device: Device) -> Behaviour:
     device.submit([Dispatch(pipeline, (*slices, Slice(sizes, 0, 16)), (-(-len(a) // 64), 1, 1))])
     *found, rounds = np.split(results.numpy(), [len(a), 2 * len(a), 3 * len(a), 4 * len(a)])
     return _judge(a, b, c, found, int(rounds[0]))
+
+
+def round_trip(device: Device) -> float:
+    """Seconds from asking for a few bytes until they are here, when no other work waits."""
+
+    def once() -> float:
+        begin = time.perf_counter()
+        device.fence()
+        return time.perf_counter() - begin
+
+    return min(once() for _ in range(5))
 
 
 def _operands() -> tuple[Array, Array, Array]:

@@ -300,7 +300,7 @@ class TestRunOp:
         with pytest.raises(DeviceMemoryError, match=r"larger than the largest buffer.*numpy"):
             run_op(OP, inputs, {}, (False, True), device=device)
         with pytest.warns(RuntimeWarning, match="AddStep runs on numpy instead"):
-            assert run_op(OP, inputs, {}, (False, True), device=device, fall_back=True) is None
+            assert run_op(OP, inputs, {}, (False, True), device=device, auto=True) is None
 
 
 @pytest.mark.slow

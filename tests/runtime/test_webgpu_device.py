@@ -181,6 +181,19 @@ class TestDevice:
         device.submit([], timer)
         assert 0 <= timer.seconds() < 1
 
+    def test_small_cases_are_for_the_host_if_it_may_choose(self, device):
+        op, state = all_ops()["AddStep"], np.ones(64, np.float32)
+        rows = device.least_bytes // 256
+        for count, taken in ((rows // 2, False), (rows + 1, True)):
+            outputs = run_op(op, [np.array(count), None, state, state], {}, (False, True), device=device, auto=True)
+            assert (outputs is not None) == taken
+        there = DeviceTensor.upload(device, state)
+        assert run_op(op, [np.array(1), None, there, state], {}, (True,), device=device, auto=True) is not None
+        assert run_op(op, [np.array(1), None, state, state], {}, (True,), device=device) is not None
+        op, x = all_ops()["PrefixSum"], np.ones((rows + 1, 64), np.float32)
+        assert run_op(op, [state, x[: rows // 2]], {}, (False, True), device=device, auto=True) is None
+        assert run_op(op, [state, x], {}, (False, True), device=device, auto=True) is not None
+
     def test_the_self_test_is_repeatable(self, device):
         assert measure(device) == device.behaviour
 
@@ -196,7 +209,7 @@ class TestDevice:
             run_op(all_ops()["AddStep"], inputs, {}, (True,), device=lost)
         monkeypatch.setitem(device_module._opened, "webgpu", lost)
         with pytest.warns(RuntimeWarning, match="runs on numpy instead: the WebGPU device was lost"):
-            assert run_op(all_ops()["AddStep"], inputs, {}, (True,), fall_back=True) is None
+            assert run_op(all_ops()["AddStep"], [np.array(10**6), *inputs[1:]], {}, (False, True), auto=True) is None
         assert run_op(all_ops()["AddStep"], inputs, {}, (True,))[0].numpy().tolist() == [4, 4, 4, 4]
         assert open_device("webgpu") is not lost
 

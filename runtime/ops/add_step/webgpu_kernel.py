@@ -13,7 +13,7 @@ from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
 from looplift.runtime.webgpu.launch import run_package
 from looplift.runtime.webgpu.package import package_of
-from looplift.runtime.webgpu.tensors import expand, host
+from looplift.runtime.webgpu.tensors import expand, host, is_small
 
 _LARGEST_COUNT = 2**32 - 1
 _ON_A_CPU = {
@@ -31,6 +31,7 @@ def run(
     inputs: Sequence[Array | DeviceTensor | None],
     attributes: Mapping[str, Any],
     wanted: Sequence[bool],
+    least_bytes: int = 0,
 ) -> tuple[DeviceTensor | None, ...] | None:
     """Runs ``v = v + step`` as the numpy kernel does, with the results on the device.
 
@@ -39,10 +40,12 @@ def run(
         inputs: M, cond (or None), v_initial, step, as the numpy kernel takes them.
         attributes: ``emit_previous``, default 0.
         wanted: whether v_final and scan_output are used.
+        least_bytes: what writes fewer is left to the host, unless an input lies on the device.
 
     Returns:
         v_final, scan_output (None if unused); or None where the host has less to do than the device: no iterations,
-        a state that grows in the first one, more than 2^32 - 1 iterations, input that is not valid.
+        a state that grows in the first one, more than 2^32 - 1 iterations, little to write, input that is not
+        valid.
     """
     limit, condition, initial, step = inputs
     if limit is None or initial is None or step is None or initial.dtype != step.dtype or initial.dtype not in NUMBERS:
@@ -56,6 +59,8 @@ def run(
         return None
     columns = math.prod(shape)
     want_final, want_rows = (*wanted, False)[:2]
+    if is_small(initial.dtype.itemsize * columns * (count if want_rows else 1), inputs, least_bytes):
+        return None
     names = [name for name, want in (("v_final", want_final), ("scan_output", want_rows)) if want]
     result = run_package(
         package_of(__package__),

@@ -14,6 +14,7 @@ def run(
     inputs: Sequence[Array | DeviceTensor | None],
     attributes: Mapping[str, Any],
     wanted: Sequence[bool],
+    least_bytes: int = 0,
 ) -> tuple[DeviceTensor | None, ...] | None:
     """Runs ``v = a[t] * v + b[t]``; inputs v_initial, a and b, attributes and results as ``run_over_time`` says."""
     initial, a, b = inputs
@@ -21,4 +22,4 @@ def run(
         "a": (a, bool(attributes.get("a_invariant", 0))),
         "b": (b, bool(attributes.get("b_invariant", 0))),
     }
-    return run_over_time(device, __package__, initial, series, attributes, wanted)
+    return run_over_time(device, __package__, initial, series, attributes, wanted, least_bytes)
