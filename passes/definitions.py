@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop
 from looplift.passes.walk import places
-from looplift.patterns.values import is_used
+from looplift.patterns.values import is_used, nodes_within
 from looplift.patterns.view import LoopView, is_loop, view_of
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
@@ -22,8 +22,9 @@ def used_ops(model: ir.Model) -> dict[str, set[int]]:
         for node in place.graph:
             if node.domain == DOMAIN:
                 used.setdefault(node.op_type, set()).add(place.opset)
-                if isinstance(place.graph, ir.Function):
-                    place.graph.opset_imports.setdefault(DOMAIN, VERSION)
+    for function in model.functions.values():
+        if any(node.domain == DOMAIN for node in nodes_within(function)):
+            function.opset_imports.setdefault(DOMAIN, VERSION)
     return used
 
 

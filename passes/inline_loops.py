@@ -37,7 +37,8 @@ class InlineLoops:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Inlines every function that a loop is in, or that one calls, at any depth; returns whether there was any."""
-        others = [function for function in model.functions.values() if not _same_opsets(function, model)]
+        imports = _imports(model)
+        others = [function for function in model.functions.values() if not _same_opsets(function, imports)]
         kept = {node.op_identifier() for function in others for node in nodes_within(function)}
         read = _called_in_loops(model)
         chosen = {key for key, function in model.functions.items() if self._fits(function, model, read)} - kept
@@ -51,7 +52,8 @@ class InlineLoops:
         called = _called(function, model)
         if function.identifier() not in read and not any(_holds_loop(each) for each in called):
             return False
-        if not all(_inlinable(each, model) for each in called):
+        imports = _imports(model)
+        if not all(_inlinable(each, imports) for each in called):
             return False
         copies = _copies(model)
         return sum(_size(each) * max(copies[each.identifier()] - 1, 0) for each in called) <= MOST_BYTES
@@ -113,16 +115,24 @@ def _holds_loop(function: ir.Function) -> bool:
     return any(is_loop(node) or is_scan(node) for node in nodes_within(function))
 
 
-def _inlinable(function: ir.Function, model: ir.Model) -> bool:
+def _inlinable(function: ir.Function, imports: dict[str, int]) -> bool:
     return (
         function.domain != DOMAIN
-        and _same_opsets(function, model)
+        and _same_opsets(function, imports)
         and all(attribute.type not in GRAPHS for attribute in function.attributes.values())
         and all(output.producer() is not None for output in function.outputs)
         and len({id(output) for output in function.outputs}) == len(function.outputs)
     )
 
 
-def _same_opsets(function: ir.Function, model: ir.Model) -> bool:
-    versions = {domain: version for domain, version in function.opset_imports.items() if domain != DOMAIN}
-    return all(model.opset_imports.get(domain, version) == version for domain, version in versions.items())
+def _imports(model: ir.Model) -> dict[str, int]:
+    """The version of each domain: the model's, or where it has none, that of the first function that imports it."""
+    found: dict[str, int] = {}
+    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        for domain, version in imports.items():
+            found.setdefault(domain, version)
+    return found
+
+
+def _same_opsets(function: ir.Function, imports: dict[str, int]) -> bool:
+    return all(imports[domain] == version for domain, version in function.opset_imports.items() if domain != DOMAIN)

@@ -72,3 +72,11 @@ def _free(name: str, own: set[str], taken: frozenset[str]) -> str:
     while f"{name}_{number}" in own or f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+def name_default_domain(model: ir.Model) -> None:
+    """Calls the domain of ONNX's own operators ``""`` in every import, as nodes do: ``ai.onnx`` is its other name."""
+    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        version = imports.pop("ai.onnx", None)
+        if version is not None:
+            imports.setdefault("", version)

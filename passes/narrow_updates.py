@@ -23,6 +23,8 @@ D = ir.DataType
 WIDER = {D.FLOAT16: (D.FLOAT, D.DOUBLE), D.FLOAT: (D.DOUBLE,), D.INT32: (D.INT64,)}
 """Types to compute in, by the types of states. The others are left out: ONNX Runtime can't add them."""
 
+MOVES = frozenset({"Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
 
 @dataclasses.dataclass(frozen=True)
 class NarrowUpdates:
@@ -35,8 +37,9 @@ class NarrowUpdates:
        type is rounded as if at once (Figueroa, When is double rounding innocuous?, 1995). Products are exact in it;
     3. of integers: sum, difference and product are those of a ring, and a Cast that drops high bits keeps them, so an
        operand may be any value, cast by itself;
-    4. the wide result has no other reader; of float16, the narrow one is returned and read by nothing else: ONNX
-       Runtime computes float16 as float and does not round between two such nodes.
+    4. the wide result has no other reader;
+    5. of floats: nothing in the body computes the operands or reads the result, which is returned. Side by side, ONNX
+       Runtime does not round between nodes of float16, and fuses such as Conv and Mul, to other last bits.
 
     Preserves bits.
     """
@@ -79,7 +82,7 @@ def _rewrite(cast: ir.Node, opset: int, types: Types, dependence: Dependence) ->
     if not any(dependence.reaches(carry.previous, cast.outputs[0]) for carry in dependence.view.carries):
         return False
     emit = Emitter(opset, types)
-    operands = [_narrowed(value, narrow, types, emit) for value in wide.inputs]
+    operands = [_narrowed(value, narrow, types, emit, dependence.view.body) for value in wide.inputs]
     if None in operands:
         return False
     updated = emit.op(wide.op_type, operands)
@@ -91,22 +94,36 @@ def _rewrite(cast: ir.Node, opset: int, types: Types, dependence: Dependence) ->
 
 
 def _may_be_narrowed(cast: ir.Node, narrow: ir.DataType, wide: ir.DataType | None) -> bool:
-    return wide in WIDER.get(narrow, ()) and (narrow != D.FLOAT16 or _is_only_returned(cast.outputs[0]))
+    return wide in WIDER.get(narrow, ()) and (narrow == D.INT32 or _is_only_returned(cast.outputs[0]))
 
 
 def _is_only_returned(value: ir.Value) -> bool:
     """Whether a value is read by nothing but the end of the body, through copies or not."""
-    return all(user.op_type == "Identity" and _is_only_returned(user.outputs[0]) for user, _ in value.uses())
+    return all(
+        user.op_type == "Identity" and user.domain in STANDARD and _is_only_returned(user.outputs[0])
+        for user, _ in value.uses()
+    )
 
 
-def _narrowed(value: ir.Value | None, narrow: ir.DataType, types: Types, emit: Emitter) -> ir.Value | None:
+def _is_only_read(value: ir.Value, body: ir.Graph) -> bool:
+    """Whether a value comes into the body from outside, or is a part of such a one."""
+    node = value.producer()
+    if node is None or node.graph is not body:
+        return True
+    moves = node.op_type in MOVES and node.domain in STANDARD
+    return moves and node.inputs[0] is not None and _is_only_read(node.inputs[0], body)
+
+
+def _narrowed(
+    value: ir.Value | None, narrow: ir.DataType, types: Types, emit: Emitter, body: ir.Graph
+) -> ir.Value | None:
     """The operand in the narrow type, or None where it is not known to have a place there."""
     if value is None:
         return None
     node = value.producer()
     if node is not None and node.op_type == "Cast" and node.domain in STANDARD and node.inputs[0] is not None:
         origin = node.inputs[0]
-        if types[origin].dtype == narrow:
+        if types[origin].dtype == narrow and (narrow == D.INT32 or _is_only_read(origin, body)):
             return origin
     if narrow == D.INT32:
         return emit.op("Cast", [value], {"to": ir.AttrInt64("to", int(narrow))})

@@ -16,7 +16,7 @@ from looplift.passes.choices_without_branches import ChoicesWithoutBranches
 from looplift.passes.count_by_running import CountByRunning
 from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
-from looplift.passes.declare_rows import declare_rows
+from looplift.passes.declare_rows import declare_rows, note_ranks
 from looplift.passes.definitions import add_definitions, used_ops
 from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
@@ -28,7 +28,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.loop_to_scan import LoopToScan
 from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
-from looplift.passes.names import fix_names
+from looplift.passes.names import fix_names, name_default_domain
 from looplift.passes.narrow_updates import NarrowUpdates
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
@@ -108,6 +108,7 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     work = copies.clone(model)
+    name_default_domain(work)
     standard = target == "standard"
     if not loops(work) and not (standard and used_ops(work)):
         return work, ()
@@ -116,7 +117,10 @@ def run_pipeline(
     if old is not None:
         reason = f"operators are read as from opset {OLDEST} on, and this is opset {old.opset}: convert the model first"
         return model.clone(), journal.end(work, reason)
+    for place in places(work):
+        drop_unused_nodes(place.graph)  # a dead call of a function would count as one
     InlineLoops()(work, journal)
+    note_ranks(work)
     forget_declared(work)
     infer_shapes(work)
     describe_loops(work, journal)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from looplift.passes import run_pipeline
-from tests.helpers import assert_same, find, model, run_ort
+from tests.helpers import assert_same, find, model, ops, run_ort
 from tests.passes.places import everywhere, feeds
 
 STAYS = """
@@ -23,6 +23,27 @@ def test_rows_of_a_loop_that_stays_are_declared(place, target):
     after, _ = run_pipeline(before, target=target)
     for trips in (-1, 0, 3):
         assert_same(before, after, feeds(before, trips))
+
+
+UNPROVEN = """
+agraph (int64 n, float[2] v, int64[r] shape) => (float[2] y, float[k,j] t) {
+  y, t = Loop (n, "", v) <body = b (int64 i, bool ci, float[2] p) => (bool co, float[2] q, r) {
+    co = Identity(ci) one = Constant<value_float = 1.0>() w = Mul(p, one) x = Tanh(w) q = Reshape(x, shape) r = Identity(p)
+  }>
+}"""
+
+
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+def test_where_nothing_is_proven_the_rank_stays_that_which_was_declared(target):
+    before = model(UNPROVEN)
+    after, _ = run_pipeline(before, target=target)
+    assert "Mul" not in ops(after.graph)
+    element = find(after, "Loop").attributes["body"].as_graph().outputs[2]
+    assert element.shape == [None]
+    assert not element.metadata_props
+    feed = {"n": np.array(0), "v": np.ones(2, np.float32), "shape": np.array([2])}
+    assert_same(before, after, feed, empty_shapes=False)
+    assert_same(before, after, {**feed, "n": np.array(2)})
 
 
 GROWS = """

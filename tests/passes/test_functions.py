@@ -98,6 +98,55 @@ def test_functions_that_return_what_they_do_not_make_stay(outputs, returned):
     assert [function.name for function in after.functions.values()] == ["f", "AddStep"]
 
 
+OTHERS = f"""{HEAD} g ({INPUTS}, bool c) => (float[2] y) {{ y = local.f(M, v, s, c) }}
+<domain: "local", opset_import: ["": 16]>
+f (M, v, s, c) => (y) {{
+  y = If(c) <
+    then_branch = then () => (a) {{ a = Neg(v) }},
+    else_branch = other () => (z) {{ z {SUM.split("{", 1)[1].strip().removeprefix("y").removesuffix("}")} }}
+  >
+}}"""
+
+
+def test_a_function_that_stays_imports_what_is_lifted_in_its_branches():
+    before = parse(OTHERS)
+    after, (finding,) = run_pipeline(before)
+    assert finding.lifted
+    onnx.checker.check_model(ir.to_proto(after), full_check=True)
+    for flag in (True, False):
+        assert_same(before, after, {**feeds(3), "c": np.array(flag)})
+
+
+CLASHING = f"""{HEAD} g ({INPUTS}) => (float[2] y) {{
+  y = Loop (M, , v) <body = b (int64 i, bool ci, float[2] p) => (bool co, float[2] q) {{
+    co = Identity(ci) t = local.f(p, s) q = local.h(t, s)
+  }}>
+}}
+<domain: "local", opset_import: ["": 17, "ai.onnx.ml": 3]>
+f (a, b) => (c) {{ d = ai.onnx.ml.Binarizer<threshold = 0.5>(a) c = Add(d, b) }}
+<domain: "local", opset_import: ["": 17, "ai.onnx.ml": 2]>
+h (a, b) => (c) {{ d = ai.onnx.ml.Binarizer<threshold = 0.5>(a) c = Add(d, b) }}"""
+
+
+def test_functions_that_import_other_versions_of_a_domain_stay():
+    before = parse(CLASHING)
+    after, _ = run_pipeline(before)
+    assert "h" in [function.name for function in after.functions.values()]
+    for trips in (0, 3):
+        assert_same(before, after, feeds(trips), empty_shapes=False)
+
+
+def test_the_other_name_of_the_default_domain():
+    text = f"g ({INPUTS}) => (float[2] y) {{ {SUM.split('{', 1)[1].strip()}"
+    before = parse(f'<ir_version: 8, opset_import: ["ai.onnx": 17]> {text}')
+    after, _ = run_pipeline(before)
+    assert count(after)["AddStep"] == 1
+    assert_same(before, after, feeds(3))
+
+
+DEAD_CALL = f"""{HEAD} g ({INPUTS}) => (float[2] y) {{ y = local.inner(M, v, s) }}
+<domain: "local", opset_import: ["": 13]> f (a) => (b) {{ b = Neg(a) }}
+<domain: "local", opset_import: ["": 17, "local": 1]> inner {SUM.replace("{", "{ z = local.f(v)", 1)}"""
 LISTS = """
 g (int64 M, float[2] v, float[2] s, float[5,2] a) => (float[2] y) {
   empty = SequenceEmpty<dtype = 1>()
@@ -121,7 +170,9 @@ g (int64 M, float[2] v, float[5,2] a) => (float[2] y, float[k,2] t) {
 
 
 @pytest.mark.parametrize("target", ["kernel", "standard"])
-@pytest.mark.parametrize("text", [LISTS, NESTED], ids=["a dead reader", "an inner loop that is lowered"])
+@pytest.mark.parametrize(
+    "text", [LISTS, NESTED, DEAD_CALL], ids=["a dead reader", "an inner loop that is lowered", "a dead call"]
+)
 def test_a_second_run_finds_nothing_more(text, target):
     once, _ = run_pipeline(parse(text), target=target)
     twice, _ = run_pipeline(once, target=target)

@@ -66,6 +66,19 @@ def test_constants_that_the_narrow_type_holds(narrow, wide, constant, lifted):
     assert_equal(text, model, feeds(narrow, wide, 5))
 
 
+def test_rows_are_read_before_they_are_made_wide():
+    text = """
+    agraph (float16[3] v, float16[T,3] x, int64 n) => (float16[3] y, float16[k,3] t) {
+      y, t = Loop (n, "", v) <body = b (int64 i, bool ci, float16[3] p) => (bool co, float16[3] q, float16[3] r) {
+        co = Identity(ci) w = Cast<to = 1>(p) row = Gather(x, i) z = Cast<to = 1>(row) u = Add(w, z) q = Cast<to = 10>(u)
+        r = Identity(q) }>
+    }"""
+    model, _ = lift(text)
+    assert nodes(model) == ["PrefixSum"]
+    x = np.random.default_rng(0).standard_normal((9, 3)).astype(np.float16)
+    assert_equal(text, model, {"v": x[0], "x": x, "n": np.array(9)})
+
+
 def test_wide_integers_are_cut_first():
     text = loop("int32", "int64", "Add(m, z)", more="m = Mul(w, z)")
     model, _ = lift(text)
@@ -81,6 +94,9 @@ def test_wide_integers_are_cut_first():
         ("float", "double", "Add(m, x)", "r = Identity(q)", "m = Mul(w, x)"),  # rounded once in place of twice
         ("float", "double", "Add(w, x)", "r = Cast<to = 1>(u)", ""),  # the wide sum is read elsewhere
         ("float16", "float", "Add(w, x)", "r = Neg(q)", ""),  # which ONNX Runtime would not round in between
+        ("float16", "float", "Add(w, e)", "r = Identity(q)", "c = Mul(w, x) d = Cast<to = 10>(c) e = Cast<to = 1>(d)"),
+        # engines fuse what stands side by side
+        ("float", "double", "Add(w, e)", "r = Identity(q)", "d = Sin(p) e = Cast<to = 11>(d)"),
         ("float", "int64", "Add(w, x)", "r = Identity(q)", ""),
         ("float", "double", "Div(w, x)", "r = Identity(q)", ""),
     ],
