@@ -108,10 +108,10 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     work = copies.clone(model)
-    name_default_domain(work)
     standard = target == "standard"
     if not loops(work) and not (standard and used_ops(work)):
         return work, ()
+    name_default_domain(work)
     journal = Journal.begin(work)
     old = next((place for _, place in loops(work) if place.opset < OLDEST), None)
     if old is not None:

@@ -142,6 +142,8 @@ def test_the_other_name_of_the_default_domain():
     after, _ = run_pipeline(before)
     assert count(after)["AddStep"] == 1
     assert_same(before, after, feeds(3))
+    without = parse('<ir_version: 8, opset_import: ["ai.onnx": 17]> g (float[2] v) => (float[2] y) { y = Neg(v) }')
+    assert ir.to_proto(run_pipeline(without)[0]) == ir.to_proto(without)
 
 
 DEAD_CALL = f"""{HEAD} g ({INPUTS}) => (float[2] y) {{ y = local.inner(M, v, s) }}
