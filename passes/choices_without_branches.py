@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -16,7 +17,7 @@ from looplift.patterns.constants import constant, scalar
 from looplift.patterns.proof import Refusal
 from looplift.patterns.totality import BROADCASTING, UNARY, is_total
 from looplift.patterns.types import Types, infer_node
-from looplift.patterns.values import source
+from looplift.patterns.values import STANDARD, behind, source
 from looplift.patterns.view import view_of
 
 LARGEST = 16
@@ -109,23 +110,21 @@ def never_minus_zero(value: ir.Value, opset: int) -> bool:
 
     Rounding to nearest, a sum is -0 only where both terms are (IEEE 754, 6.3).
     """
-    work: list[ir.Value | None] = [value]
-    seen: set[int] = set()
-    while work:
-        part = work.pop()
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        array, node = constant(part, opset), part.producer()
-        if array is not None and (array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())):
-            return True
-        if array is not None or node is None or node.domain not in ("", "ai.onnx"):
-            continue
-        if node.op_type in ("Abs", "Exp"):
-            return True
-        if node.op_type in ("Identity", "Add", "Sum"):
-            work.extend(node.inputs)
-    return False
+    return any(_has_no_minus_zero(part, opset) for part in behind(value, lambda part: _terms(part, opset)))
+
+
+def _has_no_minus_zero(value: ir.Value, opset: int) -> bool:
+    array, node = constant(value, opset), value.producer()
+    if array is not None:
+        return array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())
+    return node is not None and node.domain in STANDARD and node.op_type in ("Abs", "Exp")
+
+
+def _terms(value: ir.Value, opset: int) -> Sequence[ir.Value | None]:
+    """What is added up to the value, any of which keeps it from being -0."""
+    node = value.producer() if constant(value, opset) is None else None
+    adds = node is not None and node.domain in STANDARD and node.op_type in ("Identity", "Add", "Sum")
+    return node.inputs if node is not None and adds else ()
 
 
 def _write(node: ir.Node, opset: int) -> None:

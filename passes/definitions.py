@@ -22,9 +22,6 @@ def used_ops(model: ir.Model) -> dict[str, set[int]]:
         for node in place.graph:
             if node.domain == DOMAIN:
                 used.setdefault(node.op_type, set()).add(place.opset)
-    for function in model.functions.values():
-        if any(node.domain == DOMAIN for node in nodes_within(function)):
-            function.opset_imports.setdefault(DOMAIN, VERSION)
     return used
 
 
@@ -78,4 +75,7 @@ def add_definitions(model: ir.Model) -> None:
             drop_stack(definition, opset)
         model.functions[definition.identifier()] = definition
     model.opset_imports[DOMAIN] = VERSION
+    for function in model.functions.values():
+        if any(node.domain == DOMAIN for node in nodes_within(function)):
+            function.opset_imports[DOMAIN] = VERSION
     model.ir_version = max(model.ir_version or 0, FUNCTIONS_SINCE_IR)

@@ -26,7 +26,7 @@ from looplift.runtime.ops import DOMAIN
 
 GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 MOST_BYTES = 1 << 20
-"""What inlining may add to the model."""
+"""What inlining one function, with all that it calls, may add to the model."""
 
 _NODE_BYTES = 100
 
@@ -37,26 +37,25 @@ class InlineLoops:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Inlines every function that a loop is in, or that one calls, at any depth; returns whether there was any."""
-        imports = _imports(model)
+        imports, copies, read = _imports(model), _copies(model), _called_in_loops(model)
+
+        def fits(function: ir.Function) -> bool:
+            called = _called(function, model)
+            near_loop = function.identifier() in read or any(_holds_loop(each) for each in called)
+            return (
+                near_loop
+                and all(_inlinable(each, imports) for each in called)
+                and sum(_size(each) * max(copies[each.identifier()] - 1, 0) for each in called) <= MOST_BYTES
+            )
+
         others = [function for function in model.functions.values() if not _same_opsets(function, imports)]
         kept = {node.op_identifier() for function in others for node in nodes_within(function)}
-        read = _called_in_loops(model)
-        chosen = {key for key, function in model.functions.items() if self._fits(function, model, read)} - kept
+        chosen = {key for key, function in model.functions.items() if fits(function)} - kept
         if not chosen:
             return False
         InlinePass(lambda function: function.identifier() in chosen)(model)
         fix_names(model)
         return True
-
-    def _fits(self, function: ir.Function, model: ir.Model, read: set[ir.OperatorIdentifier]) -> bool:
-        called = _called(function, model)
-        if function.identifier() not in read and not any(_holds_loop(each) for each in called):
-            return False
-        imports = _imports(model)
-        if not all(_inlinable(each, imports) for each in called):
-            return False
-        copies = _copies(model)
-        return sum(_size(each) * max(copies[each.identifier()] - 1, 0) for each in called) <= MOST_BYTES
 
 
 def _called_in_loops(model: ir.Model) -> set[ir.OperatorIdentifier]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,7 @@ from looplift.passes.walk import Place, sweep_loops
 from looplift.patterns.constants import constant
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.types import Types
-from looplift.patterns.values import STANDARD
+from looplift.patterns.values import STANDARD, behind
 from looplift.patterns.view import View
 
 D = ir.DataType
@@ -63,6 +64,8 @@ def _narrows(node: ir.Node) -> bool:
     """A Cast of a sum, difference or product that only it reads."""
     if node.op_type != "Cast" or node.domain not in STANDARD or node.inputs[0] is None:
         return False
+    if node.attributes["to"].is_ref():
+        return False
     wide = node.inputs[0].producer()
     return (
         wide is not None
@@ -99,19 +102,25 @@ def _may_be_narrowed(cast: ir.Node, narrow: ir.DataType, wide: ir.DataType | Non
 
 def _is_only_returned(value: ir.Value) -> bool:
     """Whether a value is read by nothing but the end of the body, through copies or not."""
-    return all(
-        user.op_type == "Identity" and user.domain in STANDARD and _is_only_returned(user.outputs[0])
-        for user, _ in value.uses()
-    )
+    copies = behind(value, lambda part: (user.outputs[0] for user, _ in part.uses()))
+    return all(user.op_type == "Identity" and user.domain in STANDARD for part in copies for user, _ in part.uses())
 
 
 def _is_only_read(value: ir.Value, body: ir.Graph) -> bool:
     """Whether a value comes into the body from outside, or is a part of such a one."""
-    node = value.producer()
-    if node is None or node.graph is not body:
-        return True
-    moves = node.op_type in MOVES and node.domain in STANDARD
-    return moves and node.inputs[0] is not None and _is_only_read(node.inputs[0], body)
+
+    def maker(part: ir.Value) -> ir.Node | None:
+        node = part.producer()
+        return node if node is not None and node.graph is body else None
+
+    def moved(part: ir.Value) -> Sequence[ir.Value | None]:
+        node = maker(part)
+        return () if node is None else node.inputs[:1]
+
+    return all(
+        (node := maker(part)) is None or (node.op_type in MOVES and node.domain in STANDARD)
+        for part in behind(value, moved)
+    )
 
 
 def _narrowed(

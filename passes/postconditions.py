@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from looplift.passes.walk import GraphLike, node_name, places
-from looplift.patterns.values import subgraphs
+from looplift.patterns.values import nodes_within, subgraphs
 from looplift.runtime.ops import DOMAIN
 
 
@@ -17,6 +17,7 @@ def violation(original: ir.Model, result: ir.Model) -> str | None:
     1. The model's inputs and outputs are those of the original, by name, type and order.
     2. Every value that a node reads or a graph returns is made before, in its graph or in one around it.
     3. Every node of our domain has its definition in the model, and no definition uses our domain.
+    4. The model, and each function, that has nodes of our domain imports it.
     """
     if not _same_signature(original, result):
         return "the model's inputs or outputs changed"
@@ -24,6 +25,9 @@ def violation(original: ir.Model, result: ir.Model) -> str | None:
     for graph in graphs:
         for message in _out_of_scope(graph, frozenset()):
             return message
+        imports = graph.opset_imports if isinstance(graph, ir.Function) else result.opset_imports
+        if DOMAIN not in imports and any(node.domain == DOMAIN for node in nodes_within(graph)):
+            return f"'{graph.name}' does not import {DOMAIN}, which it uses"
     defined = {function.name for function in result.functions.values() if function.domain == DOMAIN}
     for place in places(result):
         for node in place.graph:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
 from looplift.passes.over_time.last_bits import MARK
-from looplift.patterns.values import STANDARD, defined_in, nodes_within
+from looplift.patterns.values import STANDARD, behind, defined_in, nodes_within, reads
 from looplift.patterns.view import View
 
 PACKED = frozenset(
@@ -63,15 +65,12 @@ def _is_weight_of(graph: ir.Graph, value: ir.Value) -> bool:
 
 def _is_constant(value: ir.Value) -> bool:
     """Whether an engine may know the value when it loads the model: a constant, or computed from constants alone."""
-    work: list[ir.Value | None] = [value]
-    seen: set[int] = set()
-    while work:
-        part = work.pop()
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        node = part.producer()
-        if node is None and (not part.is_initializer() or part.is_graph_input()):
-            return False
-        work.extend(node.inputs if node is not None else ())
-    return True
+    return all(
+        part.producer() is not None or (part.is_initializer() and not part.is_graph_input())
+        for part in behind(value, _operands)
+    )
+
+
+def _operands(value: ir.Value) -> Iterable[ir.Value]:
+    node = value.producer()
+    return () if node is None else reads(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -94,6 +94,18 @@ def made_by(values: Iterable[ir.Value], body: ir.Graph) -> list[ir.Node]:
             found.add(id(node))
             work.extend(reads(node))
     return [node for node in body if id(node) in found] if found else []
+
+
+def behind(value: ir.Value, follow: Callable[[ir.Value], Iterable[ir.Value | None]]) -> Iterator[ir.Value]:
+    """The value, and every value that `follow` leads to from it, each once: ways may be long and exponentially many."""
+    work: list[ir.Value | None] = [value]
+    seen: set[int] = set()
+    while work:
+        part = work.pop()
+        if part is not None and id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            work.extend(follow(part))
 
 
 def is_used(value: ir.Value) -> bool:

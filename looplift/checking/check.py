@@ -117,8 +117,8 @@ def verify(
 
     Each case runs in our interpreter (the original; the rewritten with our kernels; the rewritten with our ops'
     definitions) and in ONNX Runtime (both models). An original with ops that one of the two does not know runs in the
-    other alone, and a note says so. Results count as equal if dtype, shape and bits are; any NaN
-    equals any NaN. If both models fail on an input, they agree.
+    other alone, and a note says so. Results count as equal if dtype, shape and bits are; any NaN equals any NaN. If
+    both models fail on an input, they agree.
 
     Args:
         original: a model of any kind.
@@ -155,19 +155,11 @@ def verify(
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         tally = _Tally(outputs, ulp, marks(models[1]))
-        pairs: list[_Pair] = []
-        problem: LoopliftError | None = None
-        try:
-            original = Interpreter(models[0], seconds=min(seconds, LONGEST_RUN))
-        except LoopliftError as error:  # an op of another domain, say
-            problem = error
-            tally.note(f"not run in the interpreter: {error}")
-        else:
-            pairs.append(_interpreter_pair(original, models[1], device, min(seconds, LONGEST_RUN)))
+        pairs = list(_interpreter_pair(models, device, min(seconds, LONGEST_RUN), tally))
         if onnxruntime or (onnxruntime is None and has_onnxruntime()):
             pairs += _onnxruntime_pair(sources, models, seconds, tally, stack)
-        if problem is not None and not pairs and tally.agrees:
-            raise problem
+        if not pairs and tally.agrees:
+            raise LoopliftError(f"nothing can be compared: {'; '.join(tally.notes())}")
         for done, case in enumerate(todo):
             if done and time.monotonic() > deadline:
                 tally.note(f"stopped after {done} of {len(given) + cases} cases: {seconds:.0f} s are over")
@@ -213,14 +205,19 @@ class _Pair:
     strict: bool
 
 
-def _interpreter_pair(original: Interpreter, rewritten: ir.Model, device: str, seconds: float) -> _Pair:
+def _interpreter_pair(models: tuple[ir.Model, ir.Model], device: str, seconds: float, tally: _Tally) -> Iterator[_Pair]:
+    try:
+        original = Interpreter(models[0], seconds=seconds)
+    except LoopliftError as error:  # an op of another domain, say
+        tally.note(f"not run in the interpreter: {error}")
+        return
     engines: list[tuple[str, Engine]] = [
-        ("interpreter with kernels", Interpreter(rewritten, seconds=seconds)),
-        ("interpreter with definitions", Interpreter(rewritten, seconds=seconds, definitions=True)),
+        ("interpreter with kernels", Interpreter(models[1], seconds=seconds)),
+        ("interpreter with definitions", Interpreter(models[1], seconds=seconds, definitions=True)),
     ]
     if device != "numpy":
-        engines.append((f"kernels on {device}", Interpreter(rewritten, seconds=seconds, device=device)))
-    return _Pair("interpreter", original, tuple(engines), strict=True)
+        engines.append((f"kernels on {device}", Interpreter(models[1], seconds=seconds, device=device)))
+    yield _Pair("interpreter", original, tuple(engines), strict=True)
 
 
 def _onnxruntime_pair(
@@ -275,6 +272,10 @@ class _Tally:
     def note(self, text: str, detail: str = "") -> None:
         """Keeps a note; the same one again is counted, with the first detail."""
         self._notes.setdefault(text, []).append(detail)
+
+    def notes(self) -> tuple[str, ...]:
+        """The notes so far, each once."""
+        return tuple(_note(text, details) for text, details in self._notes.items())
 
     def differ(self, counterexample: Counterexample) -> None:
         """Keeps a difference, if it is the first."""
@@ -343,7 +344,7 @@ class _Tally:
             ulps=dict(self._ulps),
             counterexample=self._counterexample,
             engines=tuple(self._engines),
-            notes=tuple(_note(text, details) for text, details in self._notes.items()),
+            notes=self.notes(),
         )
 
 

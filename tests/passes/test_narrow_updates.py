@@ -125,6 +125,26 @@ def test_everywhere(place):
     assert_same_everywhen(before, after)
 
 
+def test_the_type_may_be_an_attribute_of_a_function():
+    """Which is of another opset, and so stays."""
+    text = """<ir_version: 9, opset_import: ["": 17, "local": 1]>
+    g (int64 M, float[2] v, float[2] s) => (float[2] y) { y = local.f<t = 1>(M, v, s) }
+    <domain: "local", opset_import: ["": 16]>
+    f <t> (M, v, s) => (y) { y = Loop (M, , v) <body = b (int64 i, bool ci, float[2] p) => (bool co, float[2] q) {
+      co = Identity(ci) w = Cast<to = 11>(p) x = Cast<to = 11>(s) u = Add(w, x) q = Cast<to: int = @t>(u) }> }"""
+    model, (finding,) = lift(text)
+    assert not finding.lifted
+    assert loops_left(model) == 1
+
+
+def test_a_long_way_to_an_operand():
+    moves = " ".join(f"a{k + 1} = Transpose(a{k})" for k in range(1200))
+    text = loop("float", "double", "Add(w, z)", more=f"a0 = Tanh(p) {moves} z = Cast<to = 11>(a1200)")
+    text = text.replace("double[3] z, ", "")
+    model, _ = lift(text)
+    assert loops_left(model) == 1
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 2**16 - 1), min_size=2, max_size=200))
 def test_sums_of_float16_are_rounded_as_if_at_once(bits):
