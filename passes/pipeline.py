@@ -118,7 +118,7 @@ def run_pipeline(
         reason = f"operators are read as from opset {OLDEST} on, and this is opset {old.opset}: convert the model first"
         return model.clone(), journal.end(work, reason)
     for place in places(work):
-        drop_unused_nodes(place.graph)  # a dead call of a function would count as one
+        drop_unused_nodes(place.graph)  # dead readers and calls would count as others do
     InlineLoops()(work, journal)
     note_ranks(work)
     forget_declared(work)
@@ -170,8 +170,6 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     """Runs the normalising passes round by round until none changes anything."""
     changed = False
     for _ in range(ROUNDS):
-        for place in places(model):
-            drop_unused_nodes(place.graph)
         name_extents(model)
         if not any([step(model, journal) for step in normalisers(exact)]):  # every pass runs in each round
             break

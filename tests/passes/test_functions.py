@@ -146,16 +146,22 @@ def test_the_other_name_of_the_default_domain():
     assert ir.to_proto(run_pipeline(without)[0]) == ir.to_proto(without)
 
 
-DEAD_CALL = f"""{HEAD} g ({INPUTS}) => (float[2] y) {{ y = local.inner(M, v, s) }}
+DEAD_CALL = f"""{HEAD} g ({INPUTS}) => (float[2] y) {{ y = local.inner(v, s) }}
 <domain: "local", opset_import: ["": 13]> f (a) => (b) {{ b = Neg(a) }}
-<domain: "local", opset_import: ["": 17, "local": 1]> inner {SUM.replace("{", "{ z = local.f(v)", 1)}"""
+<domain: "local", opset_import: ["": 17, "local": 1]> inner (a, s) => (y) {{
+  z = local.f(a) n = Constant<value_int = 2>()
+  y, t = Loop (n, , a) <body = b (int64 i, bool ci, p) => (bool co, q, r) {{ co = Identity(ci) q = Add(p, s) r = Identity(q) }}>
+}}"""
 LISTS = """
-g (int64 M, float[2] v, float[2] s, float[5,2] a) => (float[2] y) {
-  empty = SequenceEmpty<dtype = 1>()
-  l, y = Loop(M, , empty, v) <body = b (int64 i, bool ci, seq(float[2]) p, float[2] w) => (
-    bool co, seq(float[2]) q, float[2] x
-  ) {
-    co = Identity(ci) r = Gather(a, i) q = SequenceInsert(p, r) x = Tanh(w)
+g (int64 M, float[2] v, float[2] s, float[5,2] x, float[5,2] a) => (float[2] y) {
+  two = Constant<value = int64 {2}>() zero = Constant<value = int64[1] {0}>() one = Constant<value = int64[1] {1}>()
+  five = Constant<value = int64 {5}>() empty = SequenceEmpty<dtype = 1>()
+  l, f1, y, f3 = Loop(M, , empty, x, v, v) <body = b (
+    int64 i, bool ci, seq(float[2]) p1, float[5,2] p2, float[2] p3, float[2] p4
+  ) => (bool co, seq(float[2]) q1, float[5,2] q2, float[2] q3, float[2] q4) {
+    co = Identity(ci) row = Mod(i, five) xi = Gather(x, row) ai = Gather(a, row) q1 = SequenceInsert(p1, ai)
+    t = Unsqueeze(ai, zero) u = Reshape(row, one) w = Unsqueeze(u, one) q2 = ScatterND(p2, w, t)
+    e = Equal(i, two) d = Add(p3, ai) q3 = Where(e, s, d) q4 = Max(p4, xi)
   }>
   dead = SequenceInsert(l, s)
 }"""
