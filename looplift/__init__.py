@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from looplift.checking.check import Check, Counterexample, verify
+from looplift.checking.check import verify
+from looplift.checking.outcome import Check, Counterexample
 from looplift.optimizer import explain, optimize
 from looplift.passes.report import Finding
 from looplift.report import Report

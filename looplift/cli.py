@@ -19,8 +19,9 @@ import onnx_ir as ir
 from looplift import console, interop, storage
 from looplift.bench import bench
 from looplift.checking import feeds as feeds_file
-from looplift.checking.check import Check, verify
+from looplift.checking.check import verify
 from looplift.checking.inputs import Feeds, generate, make_one
+from looplift.checking.outcome import Check
 from looplift.optimizer import explain, lift
 from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from looplift.bench import Row
-from looplift.checking.check import Check
 from looplift.checking.inputs import Feeds
+from looplift.checking.outcome import Check
 from looplift.legality import subgraphs_of
 from looplift.report import Report, outcome, short_names, title
 from looplift.wording import join_like

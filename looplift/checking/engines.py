@@ -57,6 +57,16 @@ class Engine(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """The same engine with the original and with rewritten models; ``strict``: shapes of empty tensors count."""
+
+    name: str
+    original: Engine
+    rewritten: tuple[tuple[str, Engine], ...]
+    strict: bool
+
+
 class _OutOfTimeError(BaseException):
     """Ends a run from within; not an Exception, so that no handler takes it for a fault of the model."""
 

@@ -1,0 +1,114 @@
+"""Counts the cases of a check, and keeps the first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from looplift.checking.compare import Tolerance, Value, compare
+from looplift.checking.engines import Outcome, Pair
+from looplift.checking.inputs import Case
+from looplift.checking.outcome import Check, Counterexample
+
+
+class Tally:
+    """Counts cases and keeps the first difference."""
+
+    def __init__(self, outputs: Sequence[str], ulp: int, last_bits: frozenset[str]) -> None:
+        self._outputs = outputs
+        self._ulp = ulp
+        self._last_bits = last_bits
+        self._compared: set[str] = set()
+        self._engines: dict[str, None] = {}  # an ordered set
+        self._failed: set[str] = set()
+        self._skipped: set[str] = set()
+        self._ulps: dict[str, int] = {}
+        self._notes: dict[str, list[str]] = {}
+        self._counterexample: Counterexample | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no difference was found so far."""
+        return self._counterexample is None
+
+    def note(self, text: str, detail: str = "") -> None:
+        """Keeps a note; the same one again is counted, with the first detail."""
+        self._notes.setdefault(text, []).append(detail)
+
+    def notes(self) -> tuple[str, ...]:
+        """The notes so far, each once."""
+        return tuple(_note(text, details) for text, details in self._notes.items())
+
+    def differ(self, counterexample: Counterexample) -> None:
+        """Keeps a difference, if it is the first."""
+        self._counterexample = self._counterexample or counterexample
+
+    def add(self, pair: Pair, case: Case, expected: Outcome, reference: list[Value] | None) -> bool:
+        """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""
+        if expected.failed and case.label in self._compared:
+            self.note(f"{pair.name} fails on the original where the interpreter does not", expected.error)
+            return False
+        for name, engine in pair.rewritten:
+            got = engine.run(case.feeds)
+            if expected.outputs is None or reference is None:
+                self._add_failure(case, expected, got)
+            elif got.outputs is None:
+                message = f"the original gives a result, the rewritten model fails: {got.error}"
+                self.differ(Counterexample(case.label, case.feeds, name, "", None, None, message))
+            else:
+                self._compare(pair, case, name, expected.outputs, got.outputs, reference)
+        return not expected.failed
+
+    def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
+        if got.failed:
+            self._failed.add(case.label)
+        elif case.label not in self._skipped:
+            self._skipped.add(case.label)
+            self.note("the original fails where the rewritten model gives a result", expected.error)
+
+    def _compare(
+        self,
+        pair: Pair,
+        case: Case,
+        engine: str,
+        expected: list[Value],
+        got: list[Value],
+        reference: list[Value],
+    ) -> None:
+        self._compared.add(case.label)
+        self._engines[pair.name] = None
+        for name, one, other, right in zip(self._outputs, expected, got, reference, strict=True):
+            result = compare(one, other, self._tolerance(pair))
+            if not result.equal and compare(right, other).equal:
+                # The engine is wrong about the original: some are about bodies that return their own inputs.
+                self.note(
+                    f"{pair.name} runs the rewritten model as the standard says, the original not", result.message
+                )
+                continue
+            if result.equal and result.message:
+                self.note(f"{result.message} in {pair.name}: an engine chooses how it adds and approximates", name)
+            if result.dtype:
+                self._ulps[result.dtype] = max(self._ulps.get(result.dtype, 0), result.ulp)
+            if not result.equal:
+                self.differ(Counterexample(case.label, case.feeds, engine, name, one, other, result.message))
+
+    def _tolerance(self, pair: Pair) -> Tolerance:
+        """Functions and products have the same bits everywhere in numpy; sums may be added in any order anywhere."""
+        last_bits = "sums" in self._last_bits or (bool(self._last_bits) and not pair.strict)
+        return Tolerance(self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, last_bits=last_bits)
+
+    def check(self) -> Check:
+        """The result."""
+        return Check(
+            cases=len(self._compared),
+            failures=len(self._failed - self._skipped),
+            skipped=len(self._skipped),
+            ulps=dict(self._ulps),
+            counterexample=self._counterexample,
+            engines=tuple(self._engines),
+            notes=self.notes(),
+        )
+
+
+def _note(text: str, details: Sequence[str]) -> str:
+    times = f" ({len(details)} times)" if len(details) > 1 else ""
+    return f"{text}{times}" + (f", first: {details[0]}" if details[0] else "")
