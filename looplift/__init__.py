@@ -9,18 +9,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from looplift.checking.check import verify
-from looplift.checking.outcome import Check, Counterexample
-from looplift.optimizer import explain, optimize
-from looplift.passes.report import Finding
-from looplift.report import Report
-from looplift.runtime.errors import LoopliftError
-from looplift.session import Session
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRuleSet
+
+    from looplift.checking.check import verify
+    from looplift.checking.outcome import Check, Counterexample
+    from looplift.optimizer import explain, optimize
+    from looplift.passes.report import Finding
+    from looplift.report import Report
+    from looplift.runtime.errors import LoopliftError
+    from looplift.session import Session
 
 __all__ = [
     "Check",
@@ -34,6 +35,30 @@ __all__ = [
     "rules",
     "verify",
 ]
+
+_HOMES = {
+    "Check": "looplift.checking.outcome",
+    "Counterexample": "looplift.checking.outcome",
+    "Finding": "looplift.passes.report",
+    "LoopliftError": "looplift.runtime.errors",
+    "Report": "looplift.report",
+    "Session": "looplift.session",
+    "explain": "looplift.optimizer",
+    "optimize": "looplift.optimizer",
+    "verify": "looplift.checking.check",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name where it is first used: onnx takes long to import, and the command line has to answer before."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'looplift' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def rules(exact: bool = True) -> RewriteRuleSet:

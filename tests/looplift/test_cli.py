@@ -15,7 +15,9 @@ import onnx.parser
 import pytest
 
 import looplift
-from looplift import cli
+from looplift import cli, interop, storage
+from looplift.cli import optimize, options
+from looplift.passes import pipeline
 from looplift.runtime.ops import compiled
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
@@ -89,8 +91,8 @@ def test_optimize_keeps_weights_beside_the_model(tmp_path) -> None:
 
 
 def test_optimize_puts_weights_beside_the_model_if_they_do_not_fit(model, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(cli.storage, "LARGEST_PROTO", 1)
-    monkeypatch.setattr(cli.storage, "DATA_THRESHOLD", 1)
+    monkeypatch.setattr(storage, "LARGEST_PROTO", 1)
+    monkeypatch.setattr(storage, "DATA_THRESHOLD", 1)
     assert cli.main(["optimize", model, "-o", str(tmp_path / "out.onnx"), "--verify", "--cases", "3"]) == 0
     assert names(tmp_path) == ["in.onnx", "out.onnx", "out.onnx.data"]
     assert looplift.verify(model, str(tmp_path / "out.onnx"), cases=5)
@@ -101,9 +103,9 @@ def test_optimize_writes_nothing_if_the_result_differs(model, tmp_path, capsys, 
     monkeypatch.chdir(tmp_path)
 
     def mislift(source, **_options):
-        return cli.interop.to_ir(cli.interop.read(wrong)), looplift.Report(())
+        return interop.to_ir(interop.read(wrong)), looplift.Report(())
 
-    monkeypatch.setattr(cli, "lift", mislift)
+    monkeypatch.setattr(optimize, "lift", mislift)
     assert cli.main(["optimize", model, "-o", "out.onnx", "--verify", "--cases", "20"]) == 1
     assert names(tmp_path) == ["counterexample.npz", "in.onnx"]
     assert capsys.readouterr().err == "looplift: error: out.onnx is not written\n"
@@ -133,7 +135,7 @@ def test_sizes_count_the_weights_beside_a_model(model, tmp_path) -> None:
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(1000, dtype=np.float32), "big"))
     file = tmp_path / "with.onnx"
     onnx.save(proto, file, save_as_external_data=True, location="w.bin", size_threshold=0)
-    assert cli.storage.bytes_on_disk(file) == file.stat().st_size + (tmp_path / "w.bin").stat().st_size > 4000
+    assert storage.bytes_on_disk(file) == file.stat().st_size + (tmp_path / "w.bin").stat().st_size > 4000
 
 
 def test_explain_writes_a_page(model, tmp_path, capsys) -> None:
@@ -250,6 +252,20 @@ def test_wrong_usage_exits_with_two(arguments, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
+
+
+def test_the_targets_are_those_of_the_pipeline() -> None:
+    assert options.TARGETS == pipeline.TARGETS
+
+
+def test_help_needs_no_onnx() -> None:
+    code = (
+        "import sys, looplift.cli\n"
+        "try: looplift.cli.main(['optimize', '--help'])\n"
+        "except SystemExit: print([name for name in ('onnx', 'onnx_ir', 'numpy', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_version(capsys) -> None:

@@ -1,0 +1,107 @@
+"""The options of each command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+
+TARGETS = ("kernel", "standard")
+"""As `looplift.passes.pipeline` has them; written again, since that takes long to import."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of all commands; ``command`` names the module that runs it."""
+    main = argparse.ArgumentParser(
+        prog="looplift", description="Lifts ONNX loops into kernels, and proves that the result is the same bits."
+    )
+    main.add_argument("--version", action="version", version=f"looplift {importlib.metadata.version('looplift')}")
+    commands = main.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_optimize(commands.add_parser("optimize", help="lift the loops of a model"))
+    _add_explain(commands.add_parser("explain", help="say what each loop computes and whether it is lifted"))
+    _add_verify(commands.add_parser("verify", help="compare two models, bit for bit"))
+    _add_bench(commands.add_parser("bench", help="measure a model against its rewritten form"))
+    _add_run(commands.add_parser("run", help="run a model"))
+    commands.add_parser("devices", help="list the devices that can run kernels").set_defaults(command="devices")
+    _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
+    return main
+
+
+def _add_optimize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("-o", "--output", required=True, help="the file to write; may be the input")
+    _add_pipeline(parser)
+    parser.add_argument("--verify", action="store_true", help="verify first; write nothing if the result differs")
+    parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
+    _add_checking(parser)
+    parser.set_defaults(command="optimize")
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target", default="kernel", choices=TARGETS, help="custom ops with definitions (default), or only ai.onnx"
+    )
+    parser.add_argument("--no-exact", action="store_true", help="also rewrite where results round differently")
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    _add_pipeline(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--html", metavar="FILE", help="write a page that shows each loop before and after")
+    parser.set_defaults(command="explain")
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("original", help="an ONNX file")
+    parser.add_argument("model", help="the file to compare with it")
+    _add_checking(parser)
+    parser.set_defaults(command="verify")
+
+
+def _add_checking(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("verification")
+    group.add_argument("--inputs", action="append", default=[], metavar="NPZ", help="inputs to check first; repeatable")
+    group.add_argument("--cases", type=int, default=48, help="how many inputs to make up (default: %(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="they follow from it (default: %(default)s)")
+    group.add_argument("--seconds", type=float, default=60.0, help="begin no case later (default: %(default)s)")
+    group.add_argument("--ulp", type=int, default=0, help="accept such a distance (default: none, the same bits)")
+    group.add_argument("--device", default="numpy", choices=("numpy", "webgpu"), help="where kernels run too")
+    group.add_argument(
+        "--counterexample", default="counterexample.npz", metavar="NPZ", help="where to save one (default: %(default)s)"
+    )
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("original", help="the ONNX file")
+    parser.add_argument("model", nargs="?", help="a file to measure it against (default: what optimize makes of it)")
+    parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
+    group = parser.add_argument_group("inputs that are made up")
+    group.add_argument("--trips", type=int, default=1000, help="what decides how often loops run (%(default)s)")
+    group.add_argument("--dim", action="append", default=[], metavar="N=SIZE", help="a symbolic dim; repeatable")
+    group.add_argument("--size", type=int, default=100, help="of the other unknown dims (%(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="they follow from it (%(default)s)")
+    group = parser.add_argument_group("measurement")
+    group.add_argument(
+        "--repeat", type=int, default=20, help="runs after the first, which is not counted (%(default)s)"
+    )
+    group.add_argument("--seconds", type=float, default=5.0, help="of one model in one engine (%(default)s)")
+    group.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"), help="of looplift's session")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command="bench")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
+    parser.add_argument("--output", metavar="NPZ", help="where to write the outputs")
+    parser.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"))
+    parser.add_argument("--seed", type=int, default=0, help="of inputs that are made up")
+    parser.set_defaults(command="run")
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="check digests, manifest and templates, and run the package's tests")
+    check.add_argument("folder", nargs="*", help="where a manifest.json lies (default: those of looplift's own ops)")
+    check.set_defaults(command="kernels")

@@ -1,0 +1,43 @@
+"""``looplift run``."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+
+import onnx_ir as ir
+
+from looplift import console, interop
+from looplift.checking import feeds as feeds_file
+from looplift.checking.inputs import Feeds, generate
+from looplift.cli.codes import EQUAL
+from looplift.session import Session
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs a model once."""
+    with console.working(f"running {options.model}") as say:
+        session = Session(options.model, options.device, progress=lambda *state: say(_loop_state(*state)))
+        model = interop.to_ir(interop.read(options.model))
+        feeds, origin = _feeds(options, model)
+        started = time.perf_counter()
+        outputs = session.run(None, feeds)
+        seconds = time.perf_counter() - started
+    named = dict(zip((value.name or "" for value in model.graph.outputs), outputs, strict=True))
+    console.show(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
+    if options.output:
+        feeds_file.save(options.output, named)
+        console.say(f"wrote {options.output}")
+    return EQUAL
+
+
+def _feeds(options: argparse.Namespace, model: ir.Model) -> tuple[Feeds, str]:
+    if options.inputs:
+        return feeds_file.load(options.inputs, model.graph.inputs), f"from {options.inputs}"
+    case = next(itertools.islice(generate(model, seed=options.seed), 1))
+    return case.feeds, f"made up (seed {options.seed})"
+
+
+def _loop_state(node: str, iteration: int, limit: int | None) -> str:
+    return f"{node}: iteration {iteration}" + (f" of {limit}" if limit else "")
