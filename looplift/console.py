@@ -124,15 +124,13 @@ def _plain(text: str) -> str:
 
 def check_table(check: Check) -> RenderableType:
     """The result of a verification."""
-    state = "[green]equal, bit for bit[/]" if check else "[red]different[/]"
-    if check.counterexample is None and not check.cases:
-        state = "[red]nothing compared[/]"
-    elif check and check.max_ulp:
-        state = f"equal within {check.max_ulp} ULP"
     table = _table("", "")
-    table.add_row("result", state)
-    table.add_row("cases compared", str(check.cases))
-    table.add_row("both models failed", str(check.failures))
+    colour = {"tested": "green", "different": "red", "hardly tested": "yellow"}[check.outcome]
+    told = "different" if check.counterexample else check.headline
+    table.add_row("result", f"[{colour}]{_plain(told)}[/]")
+    if check.failing:
+        table.add_row("not compared", _plain(check.failing))
+        table.add_row("both models failed", str(check.failures))
     table.add_row("run by", ", ".join(check.engines))
     for dtype, ulp in check.ulps.items():
         table.add_row(f"largest distance, {dtype}", f"{ulp} ULP")

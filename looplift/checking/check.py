@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import onnx_ir as ir
 
 from looplift import interop
 from looplift.checking.compare import Value
-from looplift.checking.engines import Pair, has_onnxruntime
+from looplift.checking.deadline import run_within
+from looplift.checking.engines import OnnxRuntime, Pair, has_onnxruntime
 from looplift.checking.inputs import Case, Feeds, generate
 from looplift.checking.outcome import Check
-from looplift.checking.pairs import LONGEST_RUN, interpreter_pair, onnxruntime_pair
+from looplift.checking.pairs import interpreter_pair, longest_run, onnxruntime_pair
 from looplift.checking.tally import Tally
 from looplift.passes.over_time.last_bits import marks
 from looplift.runtime.errors import LoopliftError
@@ -33,6 +34,7 @@ def verify(
     ulp: int = 0,
     device: str = "numpy",
     onnxruntime: bool | None = None,
+    allow_few: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Check:
     """Compares two models on inputs given and made up.
@@ -49,13 +51,14 @@ def verify(
         cases: how many sets are made up besides: all trip counts of -1, 0, 1, 2, 17 and 300, sizes of unknown dims
             from 0 to 17, special floats, halfway cases, random bits.
         seed: the made-up inputs follow from it.
-        seconds: no further case begins after this time; the first always runs.
+        seconds: the check ends after this time, with what it found until then; a single run gets a quarter of it.
         ulp: elements may be so many units in the last place apart (for a model rewritten with ``exact=False``).
             Where a lifted model computes sums (MatMul, ReduceSum) for all iterations at once, or in ONNX Runtime
             functions such as Log, the last bits may differ without it, and a note says so: the engine, not the
             rewrite, decides in which order it adds, and how it rounds a function where in a tensor.
         device: ``"webgpu"`` runs the kernels there too.
         onnxruntime: also use ONNX Runtime; None: if it is installed.
+        allow_few: the check is true even if the original failed in more than two thirds of the cases.
         progress: called with the number of cases done and the number to do.
 
     Returns:
@@ -65,31 +68,67 @@ def verify(
         LoopliftError: a model is refused, no engine takes the original, the two have different inputs or outputs, or
             the device is not there.
     """
-    sources = interop.read(original), interop.read(model)
-    for source in sources:
-        source.require_data()
-    models = interop.to_ir(sources[0]), interop.to_ir(sources[1])
-    _require_same_ports(*models)
     given = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
-    generated = itertools.islice(generate(models[0], seed=seed), cases)
-    todo = itertools.chain((Case(f"given case {k}", _arrays(feeds)) for k, feeds in enumerate(given)), generated)
-    outputs = [value.name or "" for value in models[0].graph.outputs]
-    deadline = time.monotonic() + seconds
-    with contextlib.ExitStack() as stack:
-        tally = Tally(outputs, ulp, marks(models[1]))
-        pairs = list(interpreter_pair(models, device, min(seconds, LONGEST_RUN), tally))
-        if onnxruntime or (onnxruntime is None and has_onnxruntime()):
-            pairs += onnxruntime_pair(sources, models, seconds, tally, stack)
-        if not pairs and tally.agrees:
-            raise LoopliftError(f"nothing can be compared: {'; '.join(tally.notes())}")
-        for done, case in enumerate(todo):
-            if done and time.monotonic() > deadline:
-                tally.note(f"stopped after {done} of {len(given) + cases} cases: {seconds:.0f} s are over")
-                break
-            if progress is not None:
-                progress(done, len(given) + cases)
-            _run_case(case, pairs, tally)
-    return tally.check()
+    run = _Run(given, cases, seed, seconds, ulp, device, onnxruntime, progress)
+    if not run_within(seconds, lambda: run.work(original, model), run.close):
+        run.tally.note(f"stopped after {run.tally.started} of {run.asked} cases: {seconds:.3g} s are over")
+    return run.tally.check(run.asked, allow_few=allow_few)
+
+
+@dataclasses.dataclass
+class _Run:
+    """One check while it runs."""
+
+    given: Sequence[Mapping[str, Any]]
+    cases: int
+    seed: int
+    seconds: float
+    ulp: int
+    device: str
+    onnxruntime: bool | None
+    progress: Callable[[int, int], None] | None
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    engines: list[OnnxRuntime] = dataclasses.field(default_factory=list)
+
+    @property
+    def asked(self) -> int:
+        """How many cases are to run."""
+        return len(self.given) + self.cases
+
+    def work(self, original: interop.ModelLike, model: interop.ModelLike) -> None:
+        """Reads the models and runs the cases."""
+        sources = interop.read(original), interop.read(model)
+        for source in sources:
+            source.require_data()
+        models = interop.to_ir(sources[0]), interop.to_ir(sources[1])
+        _require_same_ports(*models)
+        self.tally.prepare([value.name or "" for value in models[0].graph.outputs], self.ulp, marks(models[1]))
+        with contextlib.ExitStack() as stack:
+            pairs = self._pairs(sources, models, stack)
+            for done, case in enumerate(self._todo(models[0])):
+                if self.progress is not None:
+                    self.progress(done, self.asked)
+                self.tally.start(case)
+                _run_case(case, pairs, self.tally)
+
+    def _pairs(
+        self, sources: Sequence[interop.Source], models: tuple[ir.Model, ir.Model], stack: contextlib.ExitStack
+    ) -> list[Pair]:
+        pairs = list(interpreter_pair(models, self.device, longest_run(self.seconds), self.tally))
+        if self.onnxruntime or (self.onnxruntime is None and has_onnxruntime()):
+            pairs += onnxruntime_pair(sources, models, self.seconds, self.tally, stack, self.engines)
+        if not pairs and self.tally.agrees:
+            raise LoopliftError(f"nothing can be compared: {'; '.join(self.tally.notes())}")
+        return pairs
+
+    def _todo(self, model: ir.Model) -> Iterator[Case]:
+        yield from (Case(f"given case {k}", _arrays(feeds)) for k, feeds in enumerate(self.given))
+        yield from itertools.islice(generate(model, seed=self.seed), self.cases)
+
+    def close(self) -> None:
+        """Ends the processes that the work may be waiting for."""
+        for engine in self.engines:
+            engine.close()
 
 
 def _run_case(case: Case, pairs: Sequence[Pair], tally: Tally) -> None:

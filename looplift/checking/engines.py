@@ -34,10 +34,12 @@ LONGEST_LOAD = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of one run: the outputs, or why there are none."""
+    """Of one run: the outputs, or why there are none; `timed_out` if that is the time it took, `seconds`."""
 
     outputs: list[Value] | None
     error: str = ""
+    timed_out: bool = False
+    seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -67,7 +69,7 @@ class Pair:
     strict: bool
 
 
-class _OutOfTimeError(BaseException):
+class _TooLongError(BaseException):
     """Ends a run from within; not an Exception, so that no handler takes it for a fault of the model."""
 
 
@@ -90,23 +92,29 @@ class Interpreter:
 
     def _watch(self, _node: str, _iteration: int, _limit: int | None) -> None:
         if time.monotonic() > self._deadline:
-            raise _OutOfTimeError
+            raise _TooLongError
 
     def run(self, feeds: Feeds) -> Outcome:
         """See `Engine`."""
-        self._deadline = time.monotonic() + self._seconds
+        started = time.monotonic()
+        self._deadline = started + self._seconds
         try:
-            return Outcome(self._session.run(None, feeds))
+            outputs = self._session.run(None, feeds)
+            return Outcome(outputs, seconds=time.monotonic() - started)
         except LoopliftError as error:
             return Outcome(None, str(error))
-        except _OutOfTimeError:
-            return Outcome(None, f"no answer in {self._seconds:.0f} s")
+        except _TooLongError:
+            return Outcome(None, _no_answer(self._seconds), timed_out=True, seconds=self._seconds)
 
     def close(self) -> None:
         """Nothing was started."""
 
 
 _ENDED = "ONNX Runtime brought its process down"
+
+
+def _no_answer(seconds: float) -> str:
+    return f"no answer in {seconds:.3g} s"
 
 
 class OnnxRuntime:
@@ -119,17 +127,22 @@ class OnnxRuntime:
             model: the file.
             seconds: longest wait for one answer.
         """
+        self._model = model
         self._seconds = seconds
+        self._start()
+
+    def _start(self) -> None:
         self._ended = ""
+        self._timed_out = False
+        self._answers: queue.Queue[Any] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("ort_worker.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._answers: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self._send(str(model))
+        threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
+        self._send(str(self._model))
 
     def wait_until_loaded(self) -> None:
         """Returns once the model can be run.
@@ -142,13 +155,14 @@ class OnnxRuntime:
             self.close()
             raise LoopliftError(f"ONNX Runtime does not load the model: {_one_line(problem)}")
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
+    @staticmethod
+    def _read(process: subprocess.Popen[bytes], answers: queue.Queue[Any]) -> None:
+        assert process.stdout is not None
         while True:
             try:
-                self._answers.put(pickle.load(self._process.stdout))
+                answers.put(pickle.load(process.stdout))
             except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-                self._answers.put(_ENDED)
+                answers.put(_ENDED)
                 return
 
     def _send(self, request: Any) -> None:
@@ -164,7 +178,7 @@ class OnnxRuntime:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:
             answer = None
-            self._ended = f"no answer in {seconds:.0f} s"
+            self._ended, self._timed_out = _no_answer(seconds), True
         if self._ended or answer is _ENDED:
             self._ended = self._ended or _ENDED
             self.close()
@@ -172,18 +186,22 @@ class OnnxRuntime:
         return answer
 
     def run(self, feeds: Feeds) -> Outcome:
-        """See `Engine`. After a crash, or a run that took too long, every further run is an error."""
+        """See `Engine`. After a crash, or a run that took too long, the next one starts a process anew."""
         return self.measure(feeds, repeat=0, seconds=0.0)[0]
 
     def measure(self, feeds: Feeds, *, repeat: int, seconds: float) -> tuple[Outcome, list[float]]:
         """Runs it once, then up to `repeat` times for about so many seconds; gives the seconds of these runs, too."""
-        if not self._ended:
-            self._send((feeds, repeat, seconds))
+        if self._ended:
+            self._start()
+            self.wait_until_loaded()
+        started = time.monotonic()
+        self._send((feeds, repeat, seconds))
         answer = self._receive(self._seconds + seconds)
+        elapsed = time.monotonic() - started
         if isinstance(answer, str):
-            return Outcome(None, _one_line(answer)), []
+            return Outcome(None, _one_line(answer), self._timed_out, elapsed), []
         outputs, taken = answer
-        return Outcome(outputs), taken
+        return Outcome(outputs, seconds=elapsed), taken
 
     def close(self) -> None:
         """Ends the process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from typing import Literal
 
 from looplift.checking import feeds as feeds_file
 from looplift.checking.compare import Value
@@ -42,9 +43,15 @@ class Counterexample:
         return f"{self.case}, in {self.engine}: {what}"
 
 
+Conclusion = Literal["tested", "different", "hardly tested"]
+
+FEW = 3
+"""A check that compares less than one in so many of the cases that it ran shows little."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What `verify` found; true if at least one case was compared and none differed.
+    """What `verify` found; true if `outcome` is ``"tested"``, or if few cases are allowed and there is one.
 
     Attributes:
         cases: sets of inputs on which both models gave results, which were compared.
@@ -55,6 +62,10 @@ class Check:
         counterexample: the first difference, or None.
         engines: what gave results to compare.
         notes: what a person should know besides.
+        started: sets of inputs that were run, whatever came of it.
+        asked: sets of inputs that were to be run; time may be over before.
+        reasons: why the original failed, and in how many cases.
+        allow_few: a check of few cases is as good as one of many.
     """
 
     cases: int
@@ -64,6 +75,17 @@ class Check:
     counterexample: Counterexample | None
     engines: tuple[str, ...]
     notes: tuple[str, ...]
+    started: int
+    asked: int
+    reasons: Mapping[str, int]
+    allow_few: bool = False
+
+    @property
+    def outcome(self) -> Conclusion:
+        """``"different"``; ``"hardly tested"``: none, or less than a third of what ran was compared; ``"tested"``."""
+        if self.counterexample is not None:
+            return "different"
+        return "hardly tested" if self.cases == 0 or self.cases * FEW < self.started else "tested"
 
     @property
     def max_ulp(self) -> int:
@@ -71,14 +93,46 @@ class Check:
         return max(self.ulps.values(), default=0)
 
     def __bool__(self) -> bool:
-        return self.counterexample is None and self.cases > 0
+        return self.outcome == "tested" or (self.outcome == "hardly tested" and self.allow_few and self.cases > 0)
+
+    @property
+    def headline(self) -> str:
+        """The result in one line."""
+        if self.counterexample is not None:
+            return f"different: {self.counterexample}"
+        hardly = "" if self else "hardly tested: "
+        if self.cases == 0:
+            return f"{hardly}nothing compared in {self.started} of {self.asked} cases"
+        bits = f"within {self.max_ulp} ULP" if self.max_ulp else "bit for bit"
+        return f"{hardly}equal, {bits}, in {self.cases} of {self.started} cases ({', '.join(self.engines)})"
+
+    @property
+    def failing(self) -> str:
+        """In how many cases the original failed, and why; empty if it never did."""
+        if not self.reasons:
+            return ""
+        shown = [f"{count} times: {_shortened(reason)}" for reason, count in [*self.reasons.items()][:_REASONS]]
+        more = [f"{len(self.reasons) - _REASONS} other reasons"] if len(self.reasons) > _REASONS else []
+        return f"the original failed in {sum(self.reasons.values())} cases; " + "; ".join([*shown, *more])
+
+    @property
+    def advice(self) -> str:
+        """What to do about a check that hardly tested anything; empty for others."""
+        if self.outcome != "hardly tested" or self:
+            return ""
+        few = ", or --allow-few if this is enough" if self.cases else ""
+        late = "more --seconds, or " if self.started < self.asked else ""
+        return f"give {late}--inputs that the original accepts{few}"
 
     def __str__(self) -> str:
-        if self.counterexample is not None:
-            head = f"different: {self.counterexample}"
-        elif self.cases == 0:
-            head = "nothing compared: the original failed on all inputs"
-        else:
-            head = f"equal, bit for bit, in {self.cases} cases ({', '.join(self.engines)})"
-        both = [f"both models failed in {self.failures} more cases"] if self.failures else []
-        return "\n  ".join([head, *both, *self.notes])
+        both = f"both models failed in {self.failures} more cases" if self.failures else ""
+        lines = (self.headline, self.failing, both, *self.notes, self.advice)
+        return "\n  ".join(line for line in lines if line)
+
+
+_REASONS = 3
+"""So many reasons are shown."""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:157]}..."

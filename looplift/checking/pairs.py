@@ -14,9 +14,18 @@ from looplift.checking.engines import Engine, Interpreter, OnnxRuntime, Pair, fi
 from looplift.checking.outcome import Counterexample
 from looplift.checking.tally import Tally
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.ops import DOMAIN
 
 LONGEST_RUN = 30.0
-"""Seconds; a single run that takes longer counts as an error."""
+"""Seconds; a single run that takes longer is given up."""
+
+SHARE_OF_A_RUN = 0.25
+"""Of the whole check's time, the most that a single run may take."""
+
+
+def longest_run(seconds: float) -> float:
+    """Seconds that one run may take in a check of so many."""
+    return min(seconds * SHARE_OF_A_RUN, LONGEST_RUN)
 
 
 def interpreter_pair(models: tuple[ir.Model, ir.Model], device: str, seconds: float, tally: Tally) -> Iterator[Pair]:
@@ -26,10 +35,11 @@ def interpreter_pair(models: tuple[ir.Model, ir.Model], device: str, seconds: fl
     except LoopliftError as error:  # an op of another domain, say
         tally.note(f"not run in the interpreter: {error}")
         return
-    engines: list[tuple[str, Engine]] = [
-        ("interpreter with kernels", Interpreter(models[1], seconds=seconds)),
-        ("interpreter with definitions", Interpreter(models[1], seconds=seconds, definitions=True)),
-    ]
+    engines: list[tuple[str, Engine]] = [("interpreter with kernels", Interpreter(models[1], seconds=seconds))]
+    imports = (models[1].opset_imports, *(function.opset_imports for function in models[1].functions.values()))
+    if any(DOMAIN in each for each in imports):
+        definitions = Interpreter(models[1], seconds=seconds, definitions=True)
+        engines.append(("interpreter with definitions", definitions))
     if device != "numpy":
         engines.append((f"kernels on {device}", Interpreter(models[1], seconds=seconds, device=device)))
     yield Pair("interpreter", original, tuple(engines), strict=True)
@@ -41,20 +51,22 @@ def onnxruntime_pair(
     seconds: float,
     tally: Tally,
     stack: contextlib.ExitStack,
+    running: list[OnnxRuntime],
 ) -> Iterator[Pair]:
     """ONNX Runtime, if it loads the original; one that loads only that is a difference.
+
+    Its processes are added to `running` as they start, and end with the stack.
 
     Raises:
         LoopliftError: it is not installed.
     """
     if not has_onnxruntime():
         raise LoopliftError("onnxruntime is not installed; install looplift[ort]")
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="looplift-")))
-    engines: list[OnnxRuntime] = []
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="looplift-", ignore_cleanup_errors=True)))
     for source, model in zip(sources, models, strict=True):
-        engines.append(OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=min(seconds, LONGEST_RUN)))
-        stack.callback(engines[-1].close)
-    original, rewritten = engines
+        running.append(OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=longest_run(seconds)))
+        stack.callback(running[-1].close)
+    original, rewritten = running
     try:
         original.wait_until_loaded()
     except LoopliftError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 
 from looplift.checking.compare import Tolerance, Value, compare
@@ -13,17 +14,24 @@ from looplift.checking.outcome import Check, Counterexample
 class Tally:
     """Counts cases and keeps the first difference."""
 
-    def __init__(self, outputs: Sequence[str], ulp: int, last_bits: frozenset[str]) -> None:
-        self._outputs = outputs
-        self._ulp = ulp
-        self._last_bits = last_bits
+    def __init__(self) -> None:
+        self.prepare((), 0, frozenset())
         self._compared: set[str] = set()
         self._engines: dict[str, None] = {}  # an ordered set
+        self._started: set[str] = set()
         self._failed: set[str] = set()
+        self._late: set[str] = set()
+        self._reasons: collections.Counter[str] = collections.Counter()
         self._skipped: set[str] = set()
         self._ulps: dict[str, int] = {}
         self._notes: dict[str, list[str]] = {}
         self._counterexample: Counterexample | None = None
+
+    def prepare(self, outputs: Sequence[str], ulp: int, last_bits: frozenset[str]) -> None:
+        """What is known once the models are read: the outputs' names, and how far apart results may be."""
+        self._outputs = outputs
+        self._ulp = ulp
+        self._last_bits = last_bits
 
     @property
     def agrees(self) -> bool:
@@ -38,12 +46,25 @@ class Tally:
         """The notes so far, each once."""
         return tuple(_note(text, details) for text, details in self._notes.items())
 
+    def start(self, case: Case) -> None:
+        """A case begins."""
+        self._started.add(case.label)
+
+    @property
+    def started(self) -> int:
+        """How many cases began."""
+        return len(self._started)
+
     def differ(self, counterexample: Counterexample) -> None:
         """Keeps a difference, if it is the first."""
         self._counterexample = self._counterexample or counterexample
 
     def add(self, pair: Pair, case: Case, expected: Outcome, reference: list[Value] | None) -> bool:
         """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""
+        if expected.timed_out:
+            self._late.add(case.label)
+            self.note(f"{pair.name} on the original: {expected.error}", case.label)
+            return True
         if expected.failed and case.label in self._compared:
             self.note(f"{pair.name} fails on the original where the interpreter does not", expected.error)
             return False
@@ -51,6 +72,8 @@ class Tally:
             got = engine.run(case.feeds)
             if expected.outputs is None or reference is None:
                 self._add_failure(case, expected, got)
+            elif got.timed_out and not _hangs(expected, got):
+                self.note(f"{name} on the rewritten model: {got.error}", case.label)
             elif got.outputs is None:
                 message = f"the original gives a result, the rewritten model fails: {got.error}"
                 self.differ(Counterexample(case.label, case.feeds, name, "", None, None, message))
@@ -59,6 +82,8 @@ class Tally:
         return not expected.failed
 
     def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
+        if case.label not in self._failed | self._skipped:
+            self._reasons[expected.error] += 1
         if got.failed:
             self._failed.add(case.label)
         elif case.label not in self._skipped:
@@ -96,8 +121,16 @@ class Tally:
         last_bits = "sums" in self._last_bits or (bool(self._last_bits) and not pair.strict)
         return Tolerance(self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, last_bits=last_bits)
 
-    def check(self) -> Check:
-        """The result."""
+    def check(self, asked: int, *, allow_few: bool = False) -> Check:
+        """The result.
+
+        Args:
+            asked: how many cases were to run.
+            allow_few: see `Check`.
+        """
+        reasons = self._reasons.copy()
+        if late := len(self._late - self._compared - self._failed - self._skipped):
+            reasons["it took too long"] = late
         return Check(
             cases=len(self._compared),
             failures=len(self._failed - self._skipped),
@@ -106,7 +139,19 @@ class Tally:
             counterexample=self._counterexample,
             engines=tuple(self._engines),
             notes=self.notes(),
+            started=self.started,
+            asked=asked,
+            reasons=dict(reasons.most_common()),
+            allow_few=allow_few,
         )
+
+
+_HANGS = 20
+"""A rewritten model without an answer after so many times what the original took is taken for one that never ends."""
+
+
+def _hangs(expected: Outcome, got: Outcome) -> bool:
+    return got.seconds > _HANGS * expected.seconds
 
 
 def _note(text: str, details: Sequence[str]) -> str:

@@ -30,9 +30,8 @@ def run(options: argparse.Namespace) -> int:
     if result is not None:
         console.show(console.ops_table(*nodes))
         if options.verify:
-            code = settle(check(options, options.model, result), options)
+            code = settle(check(options, options.model, result), options, unwritten=options.output)
             if code != EQUAL:
-                console.complain(f"{options.output} is not written")
                 return code
     sizes = [storage.bytes_on_disk(options.model)]  # before the output may take its place
     _write(source, result, options.output)

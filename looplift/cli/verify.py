@@ -8,7 +8,7 @@ from looplift import console, interop
 from looplift.checking import feeds as feeds_file
 from looplift.checking.check import verify
 from looplift.checking.outcome import Check
-from looplift.cli.codes import DIFFERENT, EQUAL, FAILED
+from looplift.cli.codes import DIFFERENT, EQUAL, HARDLY_TESTED
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,19 +30,29 @@ def check(options: argparse.Namespace, original: interop.ModelLike, model: inter
             seconds=options.seconds,
             ulp=options.ulp,
             device=options.device,
+            allow_few=options.allow_few,
             progress=lambda done, total: say(f"verifying: case {done} of {total}"),
         )
 
 
-def settle(found: Check, options: argparse.Namespace) -> int:
-    """Prints the check, saves its counterexample, and gives the exit code."""
+def settle(found: Check, options: argparse.Namespace, unwritten: str = "") -> int:
+    """Prints the check, saves its counterexample, and gives the exit code.
+
+    Args:
+        found: the check.
+        options: of the command.
+        unwritten: a file that is written only if the check succeeds.
+    """
+    failure = f"{unwritten} is not written" if unwritten else ""
     console.show(console.check_table(found))
     if found.counterexample is not None:
         console.say(f"first difference: {found.counterexample}")
         found.counterexample.save(options.counterexample)
         console.say(f"its inputs are in {options.counterexample}; try them with --inputs")
+        if failure:
+            console.complain(failure)
         return DIFFERENT
     if not found:
-        console.complain("the original failed on all inputs, so nothing was compared: give --inputs that it accepts")
-        return FAILED
+        console.complain(": ".join(filter(None, (failure, f"{found.headline}; {found.advice}"))))
+        return HARDLY_TESTED
     return EQUAL

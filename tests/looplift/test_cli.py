@@ -172,12 +172,37 @@ def test_verify_exit_codes(model, tmp_path, capsys) -> None:
     assert cli.main(["verify", model, strange]) == 2
 
 
-def test_verify_that_compares_nothing_could_not_run(tmp_path, capsys) -> None:
-    path = write(
-        tmp_path / "m.onnx", "g (float[2] x) => (float y) { k = Constant <value_int = 9> () y = Gather(x, k) }"
-    )
-    assert cli.main(["verify", path, path, "--cases", "4"]) == 2
-    assert "nothing was compared" in capsys.readouterr().err
+REFUSING = "g (float[2] x) => (float y) { k = Constant <value_int = 9> () y = Gather(x, k) }"
+CHOOSY = """g (float[4] x, int64 k) => (float y) {
+  v = Loop (k, "", k) <body = b (int64 i, bool c, int64 p) => (bool d, int64 q) {
+    t = Constant <value_int = 50> () d = Identity(c) q = Add(p, t) }>
+  y = Gather(x, v) }"""
+
+
+def test_verify_that_compares_nothing_has_an_exit_code_of_its_own(tmp_path, capsys) -> None:
+    path = write(tmp_path / "m.onnx", REFUSING)
+    for more in ([], ["--allow-few"]):
+        assert cli.main(["verify", path, path, "--cases", "4", *more]) == 3
+        told = capsys.readouterr()
+        assert told.err == (
+            "looplift: error: hardly tested: nothing compared in 4 of 4 cases; give --inputs that the original accepts\n"
+        )
+        assert "the original failed in 4 cases; 4 times: Gather" in told.out
+
+
+def test_few_cases_have_to_be_allowed(tmp_path, capsys) -> None:
+    """k decides how often the loop runs, and only 0 and negative ones give an index in bounds."""
+    path, out = write(tmp_path / "m.onnx", CHOOSY), tmp_path / "out.onnx"
+    for command in (["verify", path, path], ["optimize", path, "-o", str(out), "--verify"]):
+        assert cli.main(command) == 3
+        told = capsys.readouterr()
+        assert "hardly tested: equal, bit for bit, in" in told.out
+        assert len(told.err.splitlines()) == 1
+        assert "give --inputs that the original accepts, or --allow-few" in told.err
+        assert not out.exists()
+        assert cli.main([*command, "--allow-few"]) == 0
+        assert "hardly" not in capsys.readouterr().out
+    assert out.exists()
 
 
 def test_run_with_inputs_and_without(model, tmp_path, capsys) -> None:
