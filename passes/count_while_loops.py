@@ -41,11 +41,14 @@ class CountWhileLoops:
 
     1. the body's cond is a conjunction of comparisons and of values that are the same in every iteration; And, Not,
        Or under Not, and the cond input, which is true while the body runs, may stand in it;
-    2. one side of each comparison is a progression: an integer (not uint64) that moves by a constant step, however it
+    2. counters hold one element, and so does what is fixed. Where the rank of the latter is not known (in a function),
+       that is enough if the cond input is the same test of the initial values, which engines read one element of; a
+       node that fails on any other number of elements takes it;
+    3. one side of each comparison is a progression: an integer (not uint64) that moves by a constant step, however it
        is spelled, also after a Cast to floating point; the other side is fixed, and the step leads towards it;
-    3. the fixed side and the progression's first value can be computed by nodes that can't fail, since the loop may
+    4. the fixed side and the progression's first value can be computed by nodes that can't fail, since the loop may
        run no iteration;
-    4. the progression does not wrap around its type before it passes the bound. By proof; or, for a step that is a
+    5. the progression does not wrap around its type before it passes the bound. By proof; or, for a step that is a
        power of two 2^j, by a test in the graph: what is congruent modulo 2^j stays so under wrapping, so if no such
        number lies between the bound and the end of the type, none ever will, and the loop is endless. Endless is
        M iterations if there is M, and INT64_MAX if not. The same for a float-borne counter, which sticks at 2^p.
@@ -119,6 +122,8 @@ def _trip_count(view: LoopView, types: Types, emitter: Emitter) -> tuple[Integer
     count = _from_initial_values(motions, test, counting)
     condition = None
     if count is None:
+        if test.unsettled is not None:
+            return test.unsettled
         further = counting.until_failure(test, first_iteration(view, emitter))
         if isinstance(further, Refusal):
             return further

@@ -45,7 +45,7 @@ class Integers:
     emitter: Emitter
 
     def read(self, value: ir.Value, low: int, high: int) -> Integer:
-        """An integer tensor of one element as an int64; where the shape does not say so, its minimum is taken."""
+        """An integer tensor of one element as an int64."""
         known = scalar(value, self.emitter.opset)
         if isinstance(known, int):
             return constant(known)
@@ -54,10 +54,10 @@ class Integers:
         return Integer(low, high, self.single(value))
 
     def single(self, value: ir.Value) -> ir.Value:
-        """The value as one element."""
+        """The value as one element; where its shape does not say so, a node that fails on any other number of them."""
         if self.emitter.type_of(value).shape in ((), (1,)):
             return value
-        return self.emitter.op("ReduceMin", [value], {"keepdims": 0})
+        return self.emitter.op("Reshape", [value, self.emitter.const([])])
 
     def written(self, number: Integer) -> ir.Value:
         """The number as a value of the graph."""

@@ -20,7 +20,7 @@ def to_scalar(emit: Emitter, value: ir.Value) -> ir.Value:
 
 def to_vector(emit: Emitter, value: ir.Value) -> ir.Value:
     """A tensor of one element with one axis."""
-    if value.shape is not None and len(value.shape) == 1:
+    if value.shape is not None and tuple(value.shape) == (1,):
         return value
     return emit.op("Reshape", [value, emit.const([1])])
 

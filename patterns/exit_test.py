@@ -50,10 +50,18 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True)
 class ExitTest:
-    """The loop goes on while all comparisons and flags hold."""
+    """The loop goes on while all comparisons and flags hold.
+
+    Attributes:
+        comparisons: each of a counter that is known to hold one element.
+        flags: fixed bools.
+        unsettled: names a bound or flag whose rank is not known, so that it may hold any number of elements; None if
+            each is known to hold one.
+    """
 
     comparisons: tuple[Comparison, ...]
     flags: tuple[Flag, ...]
+    unsettled: Refusal | None
 
 
 def exit_test(motions: Motions) -> ExitTest | Refusal:
@@ -64,9 +72,11 @@ def exit_test(motions: Motions) -> ExitTest | Refusal:
     parts = _conjuncts(motions, motions.view.condition_out, wanted=True)
     if isinstance(parts, Refusal):
         return parts
+    comparisons = tuple(part for part in parts if isinstance(part, Comparison))
+    flags = tuple(part for part in parts if isinstance(part, Flag))
+    fixed = [*(part.bound for part in comparisons), *(part.value for part in flags)]
     return ExitTest(
-        tuple(part for part in parts if isinstance(part, Comparison)),
-        tuple(part for part in parts if isinstance(part, Flag)),
+        comparisons, flags, next((_many(value) for value in fixed if not _one_element(motions, value)), None)
     )
 
 
@@ -78,7 +88,7 @@ def _conjuncts(motions: Motions, value: ir.Value, *, wanted: bool) -> list[Compa
     if known is not None and bool(known) is wanted:
         return []
     if motions.fixed(value):
-        return [Flag(value, wanted)]
+        return [Flag(value, wanted)] if _may_hold_one(motions, value) else _many(value)
     node = value.producer()
     op_type = node.op_type if node is not None and node.domain in STANDARD else ""
     if node is not None and op_type in ("Not", "Squeeze", "Unsqueeze", "Reshape") and node.inputs[0] is not None:
@@ -126,6 +136,8 @@ def _comparison(motions: Motions, node: ir.Node, relation: str, *, wanted: bool)
         return _reads(motions, left)
     if not all(_one_element(motions, value) for value in (tested, left)):
         return Refusal(f"the counter '{tested.name}' is not known to hold one element", node)
+    if not _may_hold_one(motions, right):
+        return _many(right)
     if float_type is not None and relation in ("==", "!="):
         return Refusal("the exit test compares a counter for equality in floating point", node)
     if relation == "==" or (relation != "!=" and (relation in ("<", "<=")) is not (motion.step > 0)):
@@ -165,3 +177,12 @@ def _range(motions: Motions, value: ir.Value) -> tuple[int, int] | None:
 
 def _one_element(motions: Motions, value: ir.Value) -> bool:
     return motions.types[value].shape in ((), (1,))
+
+
+def _may_hold_one(motions: Motions, value: ir.Value) -> bool:
+    return motions.types[value].shape is None or _one_element(motions, value)
+
+
+def _many(value: ir.Value) -> Refusal:
+    """A test with no element, or with several, is none: what engines make of it is not settled."""
+    return Refusal(f"'{value.name}' in the exit test is not known to hold one element", value.producer())

@@ -7,7 +7,9 @@ import onnx_ir as ir
 import pytest
 
 from looplift.passes.count_while_loops import FEASIBLE, CountWhileLoops
+from looplift.passes.journal import Journal
 from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
 from tests.helpers import apply, assert_same, find, model, ops
 from tests.passes.places import assert_same_everywhen, everywhere
 
@@ -294,6 +296,59 @@ def refusal(before: ir.Model) -> str:
 )
 def test_refusals(test, options, reason):
     assert reason in refusal(counter_loop(test, **options))
+
+
+def reason_for(before: ir.Model) -> str:
+    """As `refusal`, without onnx.checker, which sees that such a cond is none; the model is changed in place."""
+    journal = Journal.begin(before)
+    CountWhileLoops()(before, journal)
+    return journal.end(before)[0].reason
+
+
+@pytest.mark.parametrize("shape", ["[N]", "[0]", "[2]", "[1,N]", "[?]"])
+@pytest.mark.parametrize(
+    ("test", "named"),
+    [
+        ("co = Less(cu, n)", "n"),
+        ("below = Less(cu, M)\nsmall = Less(n, one)\nco = And(below, small)", "small"),
+        ("below = Less(cu, M)\nsmall = Less(n, one)\nlarge = Not(small)\nco = And(large, below)", "large"),
+        ("below = GreaterOrEqual(cu, M)\nsmall = Less(n, one)\nend = Or(small, below)\nco = Not(end)", "small"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"cond": ""}, {"cond": "", "max_trip": "M", "opset": 12}], ids=str)
+def test_an_exit_test_that_may_hold_no_element_or_several_is_no_count(test, named, options, shape):
+    before = counter_loop(test, bound=f"int64{shape}", **options)
+    assert f"'{named}' in the exit test is not known to hold one element" in reason_for(before)
+
+
+def function(cond: str) -> ir.Model:
+    """A counting loop in a function, whose inputs have no types; M is handed in as one element in a vector."""
+    return model(f"""<ir_version: 8, opset_import: ["": 17, "local": 1]>
+      main (int64[N] M, int64[1] v) => (int64[1] y) {{ y = local.f (M, v) }}
+      <domain: "local", opset_import: ["": 17]>
+      f (M, v) => (y) {{
+        zero = Constant<value = int64 {{0}}>()
+        one = Constant<value = int64 {{1}}>()
+        starts = Less(zero, M)
+        k, y = Loop (, {cond}, zero, v) <
+          body = b (int64 i, bool ci, int64 k, int64[1] p) => (bool co, int64 next, int64[1] q) {{
+            next = Add(k, one)
+            co = Less(next, M)
+            q = Add(p, M)
+          }}
+        >
+      }}""")
+
+
+def test_a_bound_of_unknown_rank_counts_only_where_the_cond_asks_it_first():
+    assert "'M' in the exit test is not known to hold one element" in reason_for(function(cond=""))
+    counted = function(cond="starts")
+    assert CountWhileLoops()(counted, Journal.begin(counted))
+    after = Session(counted, device="numpy")
+    assert after.run(None, {"M": np.array([3]), "v": np.array([0])})[0] == [9]
+    for wrong in ([], [3, 5], [5, 3]):
+        with pytest.raises(LoopliftError):
+            after.run(None, {"M": np.array(wrong, np.int64), "v": np.array([0])})
 
 
 def test_what_is_already_counted_is_left_alone():
