@@ -63,8 +63,14 @@ def rebuild_loop(
     Kept carries and scan outputs are those of the old view: readers of their node outputs read the new node's.
     New ones have ``final`` (``stacked``) None and get a node output all the same; see the returned view, which
     lists the ports in the order given. Node outputs of dropped ports must be unused.
+
+    ONNX Runtime runs no Loop whose cond input has no shape in the body, neither declared there nor that of the node's
+    cond. Where the body declares none, it is declared before the cond goes.
     """
     body, old = view.body, view.node
+    if view.condition_in.shape is None and condition is not view.condition:
+        known = view.condition.shape if view.condition is not None else None
+        view.condition_in.shape = ir.Shape([] if known is None or len(known) != 1 else [1])
     body.inputs[:] = [view.iteration, view.condition_in, *(carry.previous for carry in carries)]
     end = condition_out if condition_out is not None else view.condition_out
     body.outputs[:] = [end, *(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
