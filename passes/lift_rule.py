@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxscript.rewriter import MatchResult, RewriteRule, RewriteRuleSet
 
 from looplift.passes.lift_recurrences import Attempt, used_ports
+from looplift.passes.opsets import unread
 from looplift.passes.peephole_rules import peephole_rules
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import trip_of
@@ -43,8 +44,10 @@ class LiftRule(RewriteRule):
         """The nodes that stand for the loop, or None; the definitions of our ops are added to the model."""
         if not (is_loop(node) or is_scan(node)) or getattr(graph_or_function, "domain", None) == DOMAIN:
             return None
-        imports = graph_or_function.opset_imports or model.opset_imports
-        view = view_of(node, imports.get("", 1))
+        opset = (graph_or_function.opset_imports or model.opset_imports).get("", 1)
+        if unread(opset) is not None:
+            return None
+        view = view_of(node, opset)
         trip = view if isinstance(view, Refusal) else trip_of(view, Types())
         if isinstance(view, Refusal) or isinstance(trip, Refusal):
             return None

@@ -30,6 +30,7 @@ from looplift.passes.loop_to_scan import LoopToScan
 from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
 from looplift.passes.names import fix_names, name_default_domain
 from looplift.passes.narrow_updates import NarrowUpdates
+from looplift.passes.opsets import unread
 from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
 from looplift.passes.quotients import QuotientsIntoProducts
@@ -55,9 +56,6 @@ logger = logging.getLogger(__name__)
 
 Pass = Callable[[ir.Model, Journal], bool]
 TARGETS = ("kernel", "standard")
-OLDEST = 8
-"""The first opset in which our definitions can be written; before opset 7 operators broadcast by attributes."""
-
 ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
 
@@ -113,9 +111,8 @@ def run_pipeline(
         return work, ()
     name_default_domain(work)
     journal = Journal.begin(work)
-    old = next((place for _, place in loops(work) if place.opset < OLDEST), None)
-    if old is not None:
-        reason = f"operators are read as from opset {OLDEST} on, and this is opset {old.opset}: convert the model first"
+    reason = next(filter(None, (unread(place.opset) for _, place in loops(work))), None)
+    if reason is not None:
         return model.clone(), journal.end(work, reason)
     for place in places(work):
         drop_unused_nodes(place.graph)  # dead readers and calls would count as others do

@@ -9,6 +9,7 @@ import pytest
 from lifting import count, parse
 
 from looplift.passes import run_pipeline
+from looplift.passes.opsets import NEWEST, OLDEST
 from tests.helpers import assert_same, run_ort
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>\n'
@@ -200,13 +201,42 @@ g (int64 M, bool c, float[2,2] v, float[2] s) => (float[2,2] y) {
 }"""
 
 
-@pytest.mark.parametrize(("opset", "add"), [(5, "Add<broadcast = 1, axis = 0>"), (6, "Add<broadcast = 1>"), (7, "Add")])
-def test_old_opsets_are_left_alone(opset, add):
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+@pytest.mark.parametrize(
+    ("opset", "add"),
+    [
+        (5, "Add<broadcast = 1, axis = 0>"),
+        (6, "Add<broadcast = 1>"),
+        (7, "Add"),
+        (NEWEST + 1, "Add"),
+        (99, "Add"),
+        (2**62, "Add"),
+    ],
+)
+def test_opsets_whose_operators_were_not_read_are_left_alone(opset, add, target):
     before = parse(BROADCAST % (opset, add))
-    after, (finding,) = run_pipeline(before)
+    after, (finding,) = run_pipeline(before, target=target)
     assert not finding.lifted
-    assert f"this is opset {opset}: convert the model first" in finding.reason
+    assert f"from opset {OLDEST} to {NEWEST}, and this is opset {opset}: convert the model first" in finding.reason
     assert ir.to_proto(after) == ir.to_proto(before)
+
+
+def test_a_loop_in_a_function_of_a_newer_opset_is_left_alone():
+    function = ONE.replace('["": 17]', f'["": {NEWEST + 1}]')
+    before = parse(f"{HEAD} g ({INPUTS}) => (float[2] y) {{ y = local.f(M, v, s) }}\n{function}")
+    after, (finding,) = run_pipeline(before)
+    assert f"this is opset {NEWEST + 1}" in finding.reason
+    assert ir.to_proto(after) == ir.to_proto(before)
+
+
+def test_the_newest_opset_is_the_one_that_the_tests_go_up_to():
+    assert onnx.defs.onnx_opset_version() == NEWEST, "compare its operators by the shape audit, then raise it"
+
+
+@pytest.mark.parametrize("opset", [8, NEWEST])
+def test_the_oldest_and_the_newest_opset_are_lifted(opset):
+    after, _ = run_pipeline(parse(BROADCAST % (opset, "Add")))
+    assert count(after)["AddStep"] == 1
 
 
 def test_the_oldest_opset_that_is_lifted():
