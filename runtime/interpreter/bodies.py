@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import shapes, types
+from looplift.runtime.interpreter.call import Call
 from looplift.runtime.interpreter.scope import Frame, Slot, captures
 from looplift.runtime.interpreter.source import Line, Site
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
 
 
 def graph_of(call: Call, name: str) -> ir.Graph:

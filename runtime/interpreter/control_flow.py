@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import onnx
 
+from looplift.runtime.interpreter.call import Call
 from looplift.runtime.interpreter.emit_branches import emit_if, emit_sequence_map
 from looplift.runtime.interpreter.emit_loop import emit_loop
 from looplift.runtime.interpreter.emit_scan import emit_scan
 from looplift.runtime.interpreter.source import Line
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
 
 OPS: Mapping[str, Callable[[Call, onnx.defs.OpSchema], list[Line]]] = {
     "If": emit_if,

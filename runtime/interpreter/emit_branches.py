@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import bodies, loops, operators, types
+from looplift.runtime.interpreter.call import Call
 from looplift.runtime.interpreter.scope import Planned, Slot
 from looplift.runtime.interpreter.source import Line, releasing, releasing_before
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
 
 
 def _define_branch(call: Call, name: str) -> tuple[str, list[Slot], Planned]:

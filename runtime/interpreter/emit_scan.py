@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
 from looplift.runtime.interpreter import bodies, loops, operators, scans
+from looplift.runtime.interpreter.call import Call
 from looplift.runtime.interpreter.scope import Slot
 from looplift.runtime.interpreter.source import Line, releasing
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
 
 
 def emit_scan(call: Call, schema: onnx.defs.OpSchema) -> list[Line]:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from looplift.runtime.interpreter import tensors, types
+from looplift.runtime.interpreter.call import Call
 from looplift.runtime.interpreter.values import Array
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
 
 Form = Callable[["Call", Sequence["str | None"]], "str | None"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import operators, sequences, tensors
-
-if TYPE_CHECKING:
-    from looplift.runtime.interpreter.call import Call
+from looplift.runtime.interpreter.call import Call
 
 Attributes = Mapping[str, Any]
 Arguments = Callable[[Attributes, "Call", int], "dict[str, Any] | None"]

@@ -6,7 +6,7 @@ Identity costs nothing, functions of the model are planned in place, and a value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import onnx
 import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
-from looplift.runtime.interpreter import operators, types, values
-from looplift.runtime.interpreter.call import Call
+from looplift.runtime.interpreter import operators, types, values, ways
+from looplift.runtime.interpreter.call import Call, RunKernel
 from looplift.runtime.interpreter.scope import (
     ABSENT,
     Frame,
@@ -28,10 +28,7 @@ from looplift.runtime.interpreter.scope import (
     resolve,
 )
 from looplift.runtime.interpreter.source import Line, Site, Source, releasing_before
-from looplift.runtime.ops import DOMAIN, Op, all_ops
-
-RunKernel = Callable[[Op, Mapping[str, Any], Sequence[bool]], Callable[..., Any]]
-"""Makes the function that runs one custom node from its op, attributes and which outputs are wanted."""
+from looplift.runtime.ops import DOMAIN, all_ops
 
 
 class Program:
@@ -135,20 +132,20 @@ class Program:
         domain = operators.standard_domain(node.domain)
         known = all_ops().get(node.op_type) if domain == DOMAIN and not self.definitions else None
         if known is not None:
-            return call.kernel(known)
+            return ways.by_kernel(call, known)
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            return call.function(function)
+            return ways.by_function(call, function)
         if domain == DOMAIN and node.op_type in all_ops():
             opset = frame.opset("") or onnx.defs.onnx_opset_version()
-            return call.function(ir.serde.deserialize_function(all_ops()[node.op_type].definition(opset)))
+            return ways.by_function(call, ir.serde.deserialize_function(all_ops()[node.op_type].definition(opset)))
         version = frame.opset(domain)
         if version is None:
             raise LoopliftError(f"the model does not import the domain '{domain or 'ai.onnx'}'")
         schema = operators.schema_of(domain, node.op_type, version)
         if schema is None:
             raise LoopliftError(f"there is no op {domain or 'ai.onnx'}::{node.op_type} in opset {version}")
-        return call.standard(schema)
+        return ways.by_standard(call, schema)
 
 
 class _LocatedError(LoopliftError):
