@@ -6,8 +6,9 @@ Importing this needs neither the package ``wgpu`` nor a driver; opening a device
 from .adapters import is_software
 from .check import PackageCheck, check_package, update_digests
 from .describe import AdapterRow, describe_devices
-from .device import Device, DeviceTensor, open_device
+from .device import Device, DeviceTensor
 from .errors import DeviceError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
+from .opened import open_device
 from .run_op import run_op
 
 __all__ = [

@@ -15,9 +15,10 @@ import numpy as np
 
 from looplift.runtime.errors import LoopliftError
 
-from .device import Array, Device, DeviceTensor, open_device
+from .device import Array, Device, DeviceTensor
 from .expressions import numpy_dtype
 from .launch import run_package
+from .opened import open_device
 from .package import Package, load_package, read_json
 
 _METADATA_KEYS = {"id", "spec", "digests", "provenance"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from .adapters import is_software, sorted_adapters
-from .device import Device, open_device
+from .device import Device
 from .errors import DeviceError
+from .opened import open_device
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The one WebGPU device of the process: limits, pipelines, buffers, transfers."""
+"""A WebGPU device: limits, pipelines, buffers, transfers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import dataclasses
 import math
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .adapters import Requirement, choose_adapter, is_software
+from .adapters import is_software
+from .behaviour import Behaviour
 from .buffers import BufferPool
 from .errors import DeviceUnavailableError, wgpu_errors_named
-from .selftest import Behaviour, measure, round_trip
 
 Array = np.ndarray[Any, Any]
 Access = Literal["read", "read_write", "uniform"]
@@ -62,7 +62,8 @@ class Device:
         round_trip: seconds until a few bytes are read back.
     """
 
-    def __init__(self, adapter: Any) -> None:
+    def __init__(self, adapter: Any, examine: Callable[[Device], tuple[Behaviour, float]]) -> None:
+        """Opens an adapter's device; `examine` measures its behaviour and round trip."""
         import wgpu
 
         self.name: str = adapter.info["device"]
@@ -83,8 +84,7 @@ class Device:
         self._pipelines: dict[tuple[Any, ...], Any] = {}
         self._bind_groups: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
         self._lock = threading.RLock()
-        self.behaviour: Behaviour = measure(self)
-        self.round_trip: float = round_trip(self)
+        self.behaviour, self.round_trip = examine(self)
 
     def pipeline(self, source: str, access: Sequence[Access], constants: Mapping[str, float]) -> Any:
         """The compiled compute pipeline of a WGSL source (entry point ``main``), cached.
@@ -301,30 +301,3 @@ class DeviceTensor:
 
     def __repr__(self) -> str:
         return f"DeviceTensor(shape={self.shape}, dtype={self.dtype}, device={self.device.name!r})"
-
-
-_opened: dict[Requirement, Device] = {}
-_opening = threading.RLock()
-
-
-def open_device(requirement: Requirement = "auto") -> Device:
-    """The process's WebGPU device, made at the first call.
-
-    Args:
-        requirement: "auto" takes only real hardware; "webgpu" takes any adapter, software too.
-
-    Raises:
-        DeviceUnavailableError: there is none; the message says why and what to do.
-    """
-    with _opening:
-        if requirement not in _opened:
-            adapter = choose_adapter(requirement)
-            _opened[requirement] = open_device("webgpu") if requirement == "auto" else Device(adapter)
-        return _opened[requirement]
-
-
-def forget_device(device: Device) -> None:
-    """Let the next ``open_device`` make a new device in the place of this one, which is lost."""
-    with _opening:
-        for requirement in [key for key, opened in _opened.items() if opened is device]:
-            del _opened[requirement]

@@ -10,8 +10,9 @@ from typing import Any
 
 from looplift.runtime.ops import Op
 
-from .device import Array, Device, DeviceTensor, forget_device, open_device
+from .device import Array, Device, DeviceTensor
 from .errors import DeviceError, DeviceLostError
+from .opened import forget_device, open_device
 
 Value = Array | DeviceTensor | None
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.resources
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .device import Device
+from .behaviour import Behaviour
+from .device import Device, DeviceTensor, Dispatch, Slice
 
 _ROUNDS = 70_000
 _RANDOM_PAIRS = 4096
@@ -19,31 +18,13 @@ _SMALLEST_NORMAL = np.float32(np.finfo(np.float32).tiny)
 Array = np.ndarray[Any, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Behaviour:
-    """What one device's f32 arithmetic and loops do.
-
-    Attributes:
-        adds_to_nearest_even: sums of normal numbers whose result is normal or zero are IEEE 754's, ties included.
-        multiplies_to_nearest_even: the same of products.
-        keeps_subnormals: subnormal operands and sums are not flushed to zero.
-        fuses_multiply_add: ``x * y + z`` as written is rounded once, not twice.
-        splits_multiply_add: it is rounded twice where an integer operation stands between product and sum.
-        loop_limit: rounds after which the driver silently ends a loop; None if it ran all it was asked for.
-    """
-
-    adds_to_nearest_even: bool
-    multiplies_to_nearest_even: bool
-    keeps_subnormals: bool
-    fuses_multiply_add: bool
-    splits_multiply_add: bool
-    loop_limit: int | None
+def examine(device: Device) -> tuple[Behaviour, float]:
+    """What a device does, and the seconds of a round trip to it."""
+    return measure(device), round_trip(device)
 
 
 def measure(device: Device) -> Behaviour:
     """Run the self-test on a device."""
-    from .device import DeviceTensor, Dispatch, Slice
-
     a, b, c = _operands()
     source = (importlib.resources.files(__package__) / "templates" / "selftest.wgsl").read_text(encoding="utf-8")
     pipeline = device.pipeline(source, ["read", "read", "read", "read_write", "uniform"], {})

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import looplift.runtime.webgpu.device as device_module
+import looplift.runtime.webgpu.opened as opened_module
 from looplift.runtime.ops import all_ops
 from looplift.runtime.webgpu import (
     DeviceLostError,
@@ -26,7 +26,8 @@ from looplift.runtime.webgpu import (
 )
 from looplift.runtime.webgpu.adapters import list_adapters
 from looplift.runtime.webgpu.buffers import BufferPool, size_class
-from looplift.runtime.webgpu.device import Device, Timer
+from looplift.runtime.webgpu.device import Timer
+from looplift.runtime.webgpu.opened import new_device
 from looplift.runtime.webgpu.selftest import measure
 
 NO_ADAPTER = {"VK_ICD_FILENAMES": "/nonexistent", "__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
@@ -198,8 +199,8 @@ class TestDevice:
         assert measure(device) == device.behaviour
 
     def test_a_lost_device_is_our_error_and_the_next_one_is_new(self, device, monkeypatch):
-        lost = Device(list_adapters()[0])
-        monkeypatch.setitem(device_module._opened, "webgpu", lost)
+        lost = new_device(list_adapters()[0])
+        monkeypatch.setitem(opened_module._opened, "webgpu", lost)
         tensor = DeviceTensor.upload(lost, np.ones(4, np.float32))
         lost.gpu.destroy()
         with pytest.raises(DeviceLostError, match="was lost while"):
@@ -207,7 +208,7 @@ class TestDevice:
         inputs = [np.array(3), None, np.ones(4, np.float32), np.ones(4, np.float32)]
         with pytest.raises(DeviceLostError):
             run_op(all_ops()["AddStep"], inputs, {}, (True,), device=lost)
-        monkeypatch.setitem(device_module._opened, "webgpu", lost)
+        monkeypatch.setitem(opened_module._opened, "webgpu", lost)
         with pytest.warns(RuntimeWarning, match="runs on numpy instead: the WebGPU device was lost"):
             assert run_op(all_ops()["AddStep"], [np.array(10**6), *inputs[1:]], {}, (False, True), auto=True) is None
         assert run_op(all_ops()["AddStep"], inputs, {}, (True,))[0].numpy().tolist() == [4, 4, 4, 4]
