@@ -18,7 +18,7 @@ from looplift.checking.engines import OnnxRuntime, Pair, has_onnxruntime
 from looplift.checking.inputs import Case, Feeds, generate
 from looplift.checking.outcome import Check
 from looplift.checking.pairs import interpreter_pair, longest_run, onnxruntime_pair
-from looplift.checking.tally import Tally
+from looplift.checking.tally import Tally, outputs_of
 from looplift.passes.over_time.last_bits import marks
 from looplift.runtime.errors import LoopliftError
 
@@ -102,7 +102,7 @@ class _Run:
             source.require_data()
         models = interop.to_ir(sources[0]), interop.to_ir(sources[1])
         _require_same_ports(*models)
-        self.tally.prepare([value.name or "" for value in models[0].graph.outputs], self.ulp, marks(models[1]))
+        self.tally.prepare(outputs_of(models[0]), self.ulp, marks(models[1]))
         with contextlib.ExitStack() as stack:
             pairs = self._pairs(sources, models, stack)
             for done, case in enumerate(self._todo(models[0])):

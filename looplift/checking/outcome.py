@@ -65,6 +65,8 @@ class Check:
         started: sets of inputs that were run, whatever came of it.
         asked: sets of inputs that were to be run; time may be over before.
         reasons: why the original failed, and in how many cases.
+        random: outputs that depend on random numbers and differ in them; dtypes and, as a rule, shapes are compared.
+        outputs: how many outputs the models have.
         allow_few: a check of few cases is as good as one of many.
     """
 
@@ -78,6 +80,8 @@ class Check:
     started: int
     asked: int
     reasons: Mapping[str, int]
+    random: tuple[str, ...] = ()
+    outputs: int = 0
     allow_few: bool = False
 
     @property
@@ -103,8 +107,14 @@ class Check:
         hardly = "" if self else "hardly tested: "
         if self.cases == 0:
             return f"{hardly}nothing compared in {self.started} of {self.asked} cases"
+        return f"{hardly}equal, {self._how}, in {self.cases} of {self.started} cases ({', '.join(self.engines)})"
+
+    @property
+    def _how(self) -> str:
+        if self.random and len(self.random) == self.outputs:
+            return "in all but the random numbers they draw"
         bits = f"within {self.max_ulp} ULP" if self.max_ulp else "bit for bit"
-        return f"{hardly}equal, {bits}, in {self.cases} of {self.started} cases ({', '.join(self.engines)})"
+        return f"{bits} but for random numbers in {', '.join(map(repr, self.random))}" if self.random else bits
 
     @property
     def failing(self) -> str:

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Sequence
 
-from looplift.checking.compare import Tolerance, Value, compare
-from looplift.checking.engines import Outcome, Pair
+import onnx_ir as ir
+
+from looplift.checking.compare import Comparison, Tolerance, Value, compare
+from looplift.checking.draws import NO_DRAWS, Draws, draws_of_outputs
+from looplift.checking.engines import Engine, Outcome, Pair
 from looplift.checking.inputs import Case
 from looplift.checking.outcome import Check, Counterexample
+
+_ATTEMPTS = 32
+"""So often a model that draws random numbers may fail by them before it counts as one that fails."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What the original says of one of its outputs: the rank that it declares, if any, and on what draws it depends."""
+
+    name: str
+    rank: int | None = None
+    draws: Draws = NO_DRAWS
+
+
+def outputs_of(model: ir.Model) -> list[Output]:
+    """The outputs of the original."""
+    draws = draws_of_outputs(model)
+    return [
+        Output(value.name or "", None if value.shape is None else len(value.shape), drawn)
+        for value, drawn in zip(model.graph.outputs, draws, strict=True)
+    ]
 
 
 class Tally:
@@ -24,11 +49,12 @@ class Tally:
         self._reasons: collections.Counter[str] = collections.Counter()
         self._skipped: set[str] = set()
         self._ulps: dict[str, int] = {}
+        self._random: dict[str, Draws] = {}
         self._notes: dict[str, list[str]] = {}
         self._counterexample: Counterexample | None = None
 
-    def prepare(self, outputs: Sequence[str], ulp: int, last_bits: frozenset[str]) -> None:
-        """What is known once the models are read: the outputs' names, and how far apart results may be."""
+    def prepare(self, outputs: Sequence[Output], ulp: int, last_bits: frozenset[str]) -> None:
+        """What is known once the models are read: the outputs, and how far apart results may be."""
         self._outputs = outputs
         self._ulp = ulp
         self._last_bits = last_bits
@@ -69,7 +95,7 @@ class Tally:
             self.note(f"{pair.name} fails on the original where the interpreter does not", expected.error)
             return False
         for name, engine in pair.rewritten:
-            got = engine.run(case.feeds)
+            got = self._run(engine, case)
             if expected.outputs is None or reference is None:
                 self._add_failure(case, expected, got)
             elif got.timed_out and not _hangs(expected, got):
@@ -80,6 +106,13 @@ class Tally:
             else:
                 self._compare(pair, case, name, expected.outputs, got.outputs, reference)
         return not expected.failed
+
+    def _run(self, engine: Engine, case: Case) -> Outcome:
+        got = engine.run(case.feeds)
+        if any(output.draws for output in self._outputs):
+            for _ in range(_ATTEMPTS - 1):
+                got = engine.run(case.feeds) if got.failed else got
+        return got
 
     def _add_failure(self, case: Case, expected: Outcome, got: Outcome) -> None:
         if case.label not in self._failed | self._skipped:
@@ -101,8 +134,8 @@ class Tally:
     ) -> None:
         self._compared.add(case.label)
         self._engines[pair.name] = None
-        for name, one, other, right in zip(self._outputs, expected, got, reference, strict=True):
-            result = compare(one, other, self._tolerance(pair))
+        for output, one, other, right in zip(self._outputs, expected, got, reference, strict=True):
+            result = self._compare_output(pair, output, one, other)
             if not result.equal and compare(right, other).equal:
                 # The engine is wrong about the original: some are about bodies that return their own inputs.
                 self.note(
@@ -110,16 +143,25 @@ class Tally:
                 )
                 continue
             if result.equal and result.message:
-                self.note(f"{result.message} in {pair.name}: an engine chooses how it adds and approximates", name)
+                self.note(
+                    f"{result.message} in {pair.name}: an engine chooses how it adds and approximates", output.name
+                )
             if result.dtype:
                 self._ulps[result.dtype] = max(self._ulps.get(result.dtype, 0), result.ulp)
             if not result.equal:
-                self.differ(Counterexample(case.label, case.feeds, engine, name, one, other, result.message))
+                self.differ(Counterexample(case.label, case.feeds, engine, output.name, one, other, result.message))
 
-    def _tolerance(self, pair: Pair) -> Tolerance:
+    def _compare_output(self, pair: Pair, output: Output, expected: Value, got: Value) -> Comparison:
         """Functions and products have the same bits everywhere in numpy; sums may be added in any order anywhere."""
         last_bits = "sums" in self._last_bits or (bool(self._last_bits) and not pair.strict)
-        return Tolerance(self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, last_bits=last_bits)
+        tolerance = Tolerance(
+            self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, rank=output.rank, last_bits=last_bits
+        )
+        result = compare(expected, got, tolerance)
+        if result.equal or not output.draws:
+            return result
+        self._random[output.name] = output.draws
+        return compare(expected, got, dataclasses.replace(tolerance, numbers=False, shapes=not output.draws.shape))
 
     def check(self, asked: int, *, allow_few: bool = False) -> Check:
         """The result.
@@ -138,10 +180,12 @@ class Tally:
             ulps=dict(self._ulps),
             counterexample=self._counterexample,
             engines=tuple(self._engines),
-            notes=self.notes(),
+            notes=(*self.notes(), *(_drawn(name, draws) for name, draws in self._random.items())),
             started=self.started,
             asked=asked,
             reasons=dict(reasons.most_common()),
+            random=tuple(self._random),
+            outputs=len(self._outputs),
             allow_few=allow_few,
         )
 
@@ -152,6 +196,15 @@ _HANGS = 20
 
 def _hangs(expected: Outcome, got: Outcome) -> bool:
     return got.seconds > _HANGS * expected.seconds
+
+
+def _drawn(name: str, draws: Draws) -> str:
+    compared = (
+        "its dtype is compared, its shape and numbers are not"
+        if draws.shape
+        else ("its dtype and shape are compared, its numbers are not")
+    )
+    return f"output {name!r} depends on random numbers, by {', '.join(draws.nodes)}: {compared}"
 
 
 def _note(text: str, details: Sequence[str]) -> str:

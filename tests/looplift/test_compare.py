@@ -98,5 +98,33 @@ def test_an_unknown_extent_of_an_empty_tensor_may_become_known() -> None:
     assert compare(np.zeros((0, 0, 3)), np.zeros((0, 2, 3)), reading).equal
     assert not compare(np.zeros((0, 2, 3)), np.zeros((0, 0, 3)), reading).equal
     assert not compare(np.zeros((0, 0, 3)), np.zeros((0, 2, 4)), reading).equal
-    assert not compare(np.zeros((2, 0)), np.zeros((2, 0, 1)), reading).equal
+    assert compare(np.zeros((2, 0, 0)), np.zeros((2, 0, 3)), reading).equal
     assert not compare(np.zeros((2, 0, 0)), np.zeros((2, 1, 0)), reading).equal
+
+
+def test_an_unknown_rank_of_a_tensor_without_rows_may_become_known() -> None:
+    """As far as the original declares none, or this one."""
+    for rank, equal in ((None, True), (3, True), (2, False)):
+        reading = Tolerance(zero_is_unknown=True, rank=rank)
+        assert compare(np.zeros((2, 0)), np.zeros((2, 0, 1)), reading).equal == equal
+        assert compare(np.zeros(0), np.zeros((0, 4, 5)), reading).equal == equal
+    reading = Tolerance(zero_is_unknown=True)
+    assert not compare(np.zeros((0, 1)), np.zeros(0), reading).equal
+    assert not compare(np.zeros((0, 3)), np.zeros((0, 3, 1)), reading).equal
+    assert not compare(np.zeros(0), np.zeros((1, 0)), reading).equal
+    assert not compare(np.zeros(0), np.zeros((0, 4))).equal
+
+
+def test_what_is_random_is_compared_by_its_type() -> None:
+    one, other = np.zeros((2, 3), F32), np.ones((2, 3), F32)
+    alike = Tolerance(numbers=False)
+    assert compare(one, other, alike).equal
+    assert compare([one], [other], alike).equal
+    assert not compare(one, other.astype(float), alike).equal
+    assert not compare(one, other[:1], alike).equal
+    assert not compare([one], [], alike).equal
+    loose = Tolerance(numbers=False, shapes=False)
+    assert compare(one, other[:1], loose).equal
+    assert compare([one], [], loose).equal
+    assert not compare(one, other.astype(float), loose).equal
+    assert not compare(one, [other], loose).equal
