@@ -1,18 +1,19 @@
-"""The expressions and templates of kernel packages: Jinja, with the names that a manifest may use."""
+"""The expressions and templates of kernel packages: Jinja in a sandbox, with the names that a manifest may use."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import ml_dtypes
 import numpy as np
 
 from looplift.runtime.errors import LoopliftError
+
+from .sandbox import Expression, Sandbox, bounded_range, greatest, least, product
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -31,51 +32,37 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
-FUNCTIONS: Mapping[str, Any] = {
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ceilDiv": ceil_div,
     "bitWidth": bit_width,
     "gcd": math.gcd,
-    "max": max,
-    "min": min,
-    "numel": math.prod,
-    "range": range,
+    "max": greatest,
+    "min": least,
+    "numel": product,
+    "range": bounded_range,
 }
 
 
-def make_environment(folder: Path) -> jinja2.Environment:
-    """A Jinja environment that reads templates from one folder and refuses names that are not defined."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.clear()
-    environment.globals.update(FUNCTIONS)
-    return environment
+def make_environment(folder: Path) -> Sandbox:
+    """What renders the templates of one folder; names that are not defined are errors."""
+    return Sandbox(folder, FUNCTIONS)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(source: str) -> Any:
-    return make_environment(Path()).compile_expression(source, undefined_to_none=False)
+def _compiled(source: str) -> Expression:
+    return Expression(make_environment(Path()), source)
 
 
 def evaluate(expression: str | int | bool, scope: Mapping[str, Any]) -> Any:
     """The value of a manifest expression; numbers and booleans stand for themselves.
 
     Raises:
-        LoopliftError: the expression does not parse, or names something that is not in scope.
+        LoopliftError: the expression does not parse, names something that is not in scope, or asks for more than
+            `sandbox` allows.
     """
     if not isinstance(expression, str):
         return expression
-    try:
-        value = _compiled(expression)(scope)
-        if isinstance(value, jinja2.Undefined):
-            value._fail_with_undefined_error()
-    except (jinja2.TemplateError, TypeError, KeyError, ZeroDivisionError) as error:
-        raise LoopliftError(f"kernel package: expression {expression!r} has no value: {error}") from error
-    return value
+    return _compiled(expression)(scope)
 
 
 def evaluate_int(expression: str | int, scope: Mapping[str, Any]) -> int:
@@ -86,9 +73,17 @@ def evaluate_int(expression: str | int, scope: Mapping[str, Any]) -> int:
     return value
 
 
+def evaluate_size(expression: str | int, scope: Mapping[str, Any], largest: int) -> int:
+    """The value of an expression that must be a whole number from 0 to `largest`."""
+    value = evaluate_int(expression, scope)
+    if not 0 <= value <= largest:
+        raise LoopliftError(f"kernel package: expression {expression!r} is {value}, not from 0 to {largest:,}")
+    return value
+
+
 def evaluate_shape(expression: str, scope: Mapping[str, Any]) -> tuple[int, ...]:
     """The value of an expression that must be a shape."""
     value = evaluate(expression, scope)
-    if not isinstance(value, Sequence) or not all(isinstance(dim, int) for dim in value):
+    if not isinstance(value, Sequence) or not all(isinstance(dim, int) and dim >= 0 for dim in value):
         raise LoopliftError(f"kernel package: expression {expression!r} is {value!r}, not a shape")
     return tuple(value)

@@ -15,14 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.files import read_bounded
 
 from .device import Access
 from .expressions import make_environment
+from .sandbox import Sandbox
 
 Expression = str | int | bool
+
+LARGEST_JSON = 1 << 24
+"""Bytes of each JSON file of a package."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +138,7 @@ class Package:
 
     folder: Path
     manifest: Manifest
-    templates: jinja2.Environment
+    templates: Sandbox
 
     @property
     def name(self) -> str:
@@ -202,11 +205,11 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
     Raises:
-        LoopliftError: it can't be read or is not JSON.
+        LoopliftError: it can't be read, is larger than `LARGEST_JSON` or is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(read_bounded(path, LARGEST_JSON))
+    except (ValueError, RecursionError) as error:
         raise LoopliftError(f"{path}: not a readable JSON file: {error}") from error
 
 

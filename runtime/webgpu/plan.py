@@ -11,18 +11,22 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jinja2
 import numpy as np
 
 from looplift.runtime.errors import LoopliftError
 
 from .device import Device
-from .expressions import ceil_div, evaluate, evaluate_int
+from .expressions import ceil_div, evaluate, evaluate_size
 from .package import Binding, DispatchSize, Package, Pass, Port, Variant
 
 Scope = Mapping[str, Any]
 _UNIFORM_WORDS = 4
 _BINDING_BYTES = 16
+_LARGEST_WORD = 0xFFFFFFFF
+_LARGEST_INDEX = (1 << 63) - 1
+
+MOST_PASSES = 4096
+"""Dispatches of one case."""
 
 
 class TensorSpec(NamedTuple):  # as Case, hashed for every run
@@ -92,7 +96,8 @@ def make_plan(package: Package, device: Device, case: Case) -> Plan:
         if (planned := _plan_pass(package, device, single, pass_scope))
     )
     used = {part.scratch for dispatch in dispatches for part in dispatch.ranges if part.scratch}
-    scratch = {name: evaluate_int(manifest.bindings[name].scratch or 0, scope) for name in used}
+    largest = device.limits["maxBufferSize"]
+    scratch = {name: evaluate_size(manifest.bindings[name].scratch or 0, scope, largest) for name in used}
     return Plan(variant.id, dispatches, scratch)
 
 
@@ -172,7 +177,7 @@ def _single_passes(variant: Variant, scope: Scope) -> Iterator[tuple[Pass, Scope
         if isinstance(step, Pass):
             yield step, scope
         else:
-            for index in range(evaluate_int(step.repeat.count, scope)):
+            for index in range(evaluate_size(step.repeat.count, scope, MOST_PASSES)):
                 yield from ((single, {**scope, step.repeat.index: index}) for single in step.passes)
 
 
@@ -190,7 +195,7 @@ def _plan_pass(package: Package, device: Device, single: Pass, scope: Scope) -> 
     pipeline = device.pipeline(
         _render(package, single.shader, bindings, scope),
         [binding.access for binding in bindings.values()],
-        {} if size is None else {"WORKGROUP": evaluate_int(size, scope)},
+        {} if size is None else {"WORKGROUP": evaluate_size(size, scope, _LARGEST_WORD)},
     )
     ranges = tuple(_range(device, name, binding, scope) for name, binding in bindings.items())
     return PlannedDispatch(pipeline, ranges, workgroups)
@@ -198,23 +203,27 @@ def _plan_pass(package: Package, device: Device, single: Pass, scope: Scope) -> 
 
 def _workgroups(size: DispatchSize, device: Device, scope: Scope) -> tuple[int, int, int]:
     """The grid of a dispatch; a row of groups is folded to a rectangle, since no side may exceed the device's limit."""
+    most = device.limits["maxComputeWorkgroupsPerDimension"]
     if size.x is not None:
-        return evaluate_int(size.x, scope), evaluate_int(size.y, scope), evaluate_int(size.z, scope)
+        x, y, z = (evaluate_size(side, scope, most) for side in (size.x, size.y, size.z))
+        return x, y, z
     if size.workgroups is not None:
-        groups = evaluate_int(size.workgroups, scope)
+        groups = evaluate_size(size.workgroups, scope, most * most)
     else:
-        groups = ceil_div(evaluate_int(size.threads or 0, scope), evaluate_int(size.workgroupSize or 1, scope))
-    across = min(groups, device.limits["maxComputeWorkgroupsPerDimension"])
+        threads, each = (evaluate_size(part or 0, scope, _LARGEST_INDEX) for part in (size.threads, size.workgroupSize))
+        groups = ceil_div(threads, max(each, 1))
+    across = min(groups, most)
     return across, ceil_div(groups, max(across, 1)), 1
 
 
 def _range(device: Device, name: str, binding: Binding, scope: Scope) -> BufferRange:
     if binding.uniform is not None:
-        values = [evaluate_int(value, scope) for value in binding.uniform.values()]
+        values = [evaluate_size(value, scope, _LARGEST_WORD) for value in binding.uniform.values()]
         values += [0] * (-len(values) % _UNIFORM_WORDS)
         return BufferRange(0, 4 * len(values), uniform=device.constants(np.array(values, np.uint32).tobytes()))
-    offset = evaluate_int(binding.offset, scope)
-    size = evaluate_int(_whole_size(binding, scope) if binding.size is None else binding.size, scope)
+    largest = device.limits["maxBufferSize"]
+    offset = evaluate_size(binding.offset, scope, largest)
+    size = evaluate_size(_whole_size(binding, scope) if binding.size is None else binding.size, scope, largest)
     padded = max(ceil_div(size, _BINDING_BYTES) * _BINDING_BYTES, _BINDING_BYTES)
     return BufferRange(offset, padded, binding.port, name if binding.scratch is not None else None)
 
@@ -227,11 +236,8 @@ def _render(package: Package, shader: str, bindings: Mapping[str, Binding], scop
     names = ("attrs", "derive", "dtypes", "present", "ranks", "tunables")
     structure = {name: scope[name] for name in names}
     declarations = _declarations(package, bindings, structure)
-    try:
-        template = package.templates.get_template(shader)
-        return template.render(**structure, env={"wgsl": {"resourceDeclarations": declarations}})
-    except jinja2.TemplateError as error:
-        raise LoopliftError(f"{package.folder / shader}: {error}") from error
+    environment = {"wgsl": {"resourceDeclarations": declarations}}
+    return package.templates.render_file(shader, {**structure, "env": environment})
 
 
 def _declarations(package: Package, bindings: Mapping[str, Binding], structure: Scope) -> str:
@@ -244,6 +250,6 @@ def _declarations(package: Package, bindings: Mapping[str, Binding], structure: 
             lines.append(f"struct {struct} {{ {fields} }}")
             lines.append(f"@group(0) @binding({place}) var<uniform> {name}: {struct};")
         else:
-            kind = package.templates.from_string(binding.type).render(**structure)
+            kind = package.templates.render_text(binding.type, structure)
             lines.append(f"@group(0) @binding({place}) var<storage, {binding.access}> {name}: {kind};")
     return "\n".join(lines)
