@@ -20,6 +20,7 @@ import contextlib
 import contextvars
 import re
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """Every text comes by here, parsed, before it becomes Python."""
         return super()._generate(_Guard().visit(source), *arguments, **options)
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """Puts the parts of a text together."""
         return _joined(parts)
 
@@ -164,14 +165,14 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """What ``obj[argument]`` stands for."""
         if isinstance(obj, Mapping | list | tuple | str | range):
             with contextlib.suppress(TypeError, LookupError):
-                return obj[argument]  # type: ignore[index]
+                return obj[argument]
         return self._missing(obj, str(argument))
 
     def is_safe_callable(self, obj: Any) -> bool:
         """Whether a text may call it."""
         if isinstance(obj, runtime.Macro) or any(obj is function for function in self._functions):
             return True
-        return type(obj) is _BOUND and type(obj.__self__) is dict and obj.__name__ == "get"
+        return isinstance(obj, types.BuiltinMethodType) and type(obj.__self__) is dict and obj.__name__ == "get"
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as jinja2's)
         """Calls it, if it may be called."""
@@ -191,9 +192,6 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             _require_bits(left.bit_length() * abs(right))
         return _number(super().call_binop(context, operator, left, right))
-
-
-_BOUND = type({}.get)
 
 
 @contextlib.contextmanager
@@ -285,7 +283,7 @@ class _Guard(NodeTransformer):
         return below
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _filtered(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
