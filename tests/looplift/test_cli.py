@@ -332,7 +332,7 @@ def test_kernels_check(tmp_path, capsys) -> None:
     assert cli.main(["kernels", "check"]) == 0
     assert "ai.looplift.AddStep" in capsys.readouterr().out
     assert cli.main(["kernels", "check", str(tmp_path)]) == 1
-    assert "not a readable JSON file" in capsys.readouterr().out
+    assert "No such file" in capsys.readouterr().out
 
 
 def test_progress_is_told_on_a_terminal_only_after_a_while(monkeypatch, capsys) -> None:
