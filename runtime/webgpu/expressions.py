@@ -32,6 +32,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
+SHARED = Path(__file__).parent / "templates"
+"""Templates that several packages include; a file of the same name in a package stands before them."""
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ceilDiv": ceil_div,
     "bitWidth": bit_width,
@@ -44,8 +47,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def make_environment(folder: Path) -> Sandbox:
-    """What renders the templates of one folder; names that are not defined are errors."""
-    return Sandbox(folder, FUNCTIONS)
+    """What renders the templates of one folder and those in `SHARED`; names that are not defined are errors."""
+    return Sandbox(folder, SHARED, FUNCTIONS)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ listed; all else is refused:
    text are printed.
 5. *Work*: `MOST_STEPS` iterations, calls, operators, includes and elements of sequences, `LARGEST_TEXT` characters put
    together, and `LONGEST` seconds, for each text that is rendered or expression evaluated.
-6. *Files*: those of one folder, by plain name, regular, of at most `LARGEST_SOURCE` bytes.
+6. *Files*: those of one folder and of ours, by plain name, regular, of at most `LARGEST_SOURCE` bytes.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """See the module.
 
     Args:
-        folder: where templates lie.
+        folder, shared: where templates lie, and where those that `folder` does not have.
         functions: what they may call; each has to be harmless for any arguments.
     """
 
     intercepted_binops = frozenset(jinja2.sandbox.SandboxedEnvironment.default_binop_table)
 
-    def __init__(self, folder: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, folder: Path, shared: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(
-            loader=_Folder(folder),
+            loader=_Folder(folder, shared),
             undefined=jinja2.StrictUndefined,
             finalize=_printable,
             optimized=False,  # it would work before there is a budget
@@ -242,21 +242,21 @@ def _bounded(source: str) -> str:
 
 
 class _Folder(jinja2.BaseLoader):
-    """Templates of one folder, by the plain names of regular files."""
+    """Templates of a folder and of the shared one, by the plain names of regular files."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self._folders = (folder, shared)
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         """The text of one."""
         if not template or Path(template).name != template:
-            raise LoopliftError(f"template {template!r} is not the name of a file in {self._folder}")
-        path = self._folder / template
+            raise LoopliftError(f"template {template!r} is not the name of a file in {self._folders[0]}")
+        path = next(filter(Path.exists, (f / template for f in self._folders)), self._folders[0] / template)
         return read_bounded(path, LARGEST_SOURCE), str(path), lambda: False
 
     def list_templates(self) -> list[str]:
         """Their names."""
-        return sorted(path.name for path in self._folder.iterdir() if path.suffix == ".jinja")
+        return sorted(path.name for path in self._folders[0].iterdir() if path.suffix == ".jinja")
 
 
 class _Guard(NodeTransformer):
