@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from looplift.report import Report
     from looplift.runtime.errors import LoopliftError
     from looplift.session import Session
+
+_ROOT = Path(__file__).parents[1]
+if not (_ROOT / "looplift" / "runtime").exists() and (_ROOT / "pyproject.toml").exists():
+    # In a clone the other rooms lie beside this one. A tool that runs at its root finds this folder before what is
+    # installed, and would look for them inside it.
+    __path__.append(str(_ROOT))
 
 __all__ = [
     "Check",

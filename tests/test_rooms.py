@@ -100,6 +100,19 @@ def test_import_looplift_loads_none_of_them() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "module", ["looplift", "looplift.passes.pipeline", "looplift.runtime.webgpu", "looplift.patterns"]
+)
+def test_a_tool_at_the_root_of_a_clone_finds_every_room(module: str) -> None:
+    """However looplift is installed: here as if it were not, since an editable install has a finder of its own."""
+    code = (
+        "import sys; sys.meta_path[:] = [f for f in sys.meta_path if '__editable__' not in str(f)]; "
+        f"sys.path.insert(0, ''); import {module} as found; print(found.__file__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.startswith(str(ROOT)), done.stderr
+
+
 def test_every_package_is_installed() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no reader of TOML")
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
