@@ -174,9 +174,14 @@ def _iteration(loop: _Loop) -> list[Line]:
     moves = list(zip(loop.states, loop.new_states, strict=True))
     if loop.reads(loop.keep):
         moves.append((loop.keep, loop.new_keep))
+    test, reads = f"truth({loop.new_keep.host})", (loop.new_keep.name,)
+    if loop.ends and loop.new_keep.name in loop.carried:  # the test is what a state was before it moves on
+        going = loop.call.program.source.fresh("going")
+        inside.append(Line(f"{going} = {test}", site, reads))
+        test, reads = going, (going,)
     inside += bodies.move(moves, site)
     if loop.ends:
-        inside.append(Line(f"if not truth({loop.new_keep.host}): break", site, (loop.new_keep.name,)))
+        inside.append(Line(f"if not {test}: break", site, reads))
     head = f"for k in {loop.plan}.counted(limit):"
     if loop.reads(loop.index):
         head = f"for k, {loop.index.name} in {loop.plan}.indexed(limit):"

@@ -238,3 +238,22 @@ def test_progress_and_interruption():
         session.run(None, {"M": i64(10**7), "keep": np.array(True), "v": ONE, "s": STEP})
     assert calls[0][0] == "y"
     assert calls[0][2] == 10**7
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_test_that_is_a_carried_value_is_read_before_it_moves_on(start):
+    flag, count = run(
+        """
+        g (bool flag, int64 n) => (bool f, int64 k) {
+            M = Constant<value_int = 5>()
+            f, k = Loop <body = b (int64 i, bool c, bool p, int64 j) => (bool go, bool was, int64 j2) {
+                go = Identity(p)
+                was = Identity(c)
+                one = Constant<value_int = 1>()
+                j2 = Add(j, one)
+            }> (M, , flag, n)
+        }""",
+        flag=np.array(start),
+        n=i64(0),
+    )
+    assert (bool(flag), int(count)) == (True, 5 if start else 1)
