@@ -1,38 +1,47 @@
 """Random programs with nested Loop, Scan and If give what ONNX Runtime gives, bit for bit."""
 
+import warnings
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from loop_programs import programs
-from sessions import assert_same, in_onnxruntime
+from programs.check import BARE, SESSION, engines, everywhere
+from programs.generate import Program, program
 
-from looplift.runtime import Session
+from looplift.checking.compare import Tolerance, compare
 
-SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
+LEFT_OUT = frozenset(
+    "Exp MatMul Pow ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Sigmoid Sqrt Tanh CumSum".split()
+)
+"""What engines round, or add, each in its own way, and what ONNX Runtime takes NaN for less than."""
+LEFT_OUT |= {"type float16", "Shape"}
+"""ONNX Runtime computes float16 in float32 here and there; and it has other shapes of empty rows, see below."""
 
-
-def compare(program) -> None:
-    proto, feeds = program
-    for got, want in zip(Session(proto, "numpy").run(None, feeds), in_onnxruntime(proto, feeds), strict=True):
-        assert_same(got, like_ours(want, got))
-
-
-def like_ours(want: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """ONNX Runtime's empty rows with our dimensions where it has 0 (test_disagreements says why it is wrong there)."""
-    empty = want.ndim and got.ndim == want.ndim and want.shape[0] == got.shape[0] == 0
-    if not empty or any(a not in (0, b) for a, b in zip(want.shape, got.shape, strict=True)):
-        return want
-    return np.empty(got.shape, want.dtype)
+LIKE_OURS = Tolerance(shape_of_empty=False, zero_is_unknown=True)
+"""ONNX Runtime's empty rows have 0 where we know a dimension (test_disagreements says why it is wrong there)."""
 
 
-@settings(max_examples=120, **SETTINGS)
-@given(programs())
-def test_programs(program):
-    compare(program)
+def alike(got: np.ndarray, want: np.ndarray) -> bool:
+    """The same bits, or rows of which either knows less."""
+    return compare(want, got, LIKE_OURS).equal or compare(got, want, LIKE_OURS).equal
 
 
-@pytest.mark.slow
-@settings(max_examples=2000, **SETTINGS)
-@given(programs())
-def test_many_programs(program):
-    compare(program)
+def disagreements(subject: Program) -> list[str]:
+    """Where both give a result and these differ."""
+    loads = {name: load for name, load in engines(subject.model).items() if name in (SESSION, BARE)}
+    results = everywhere(loads, subject.feeds)
+    found = []
+    for case in subject.feeds:
+        got, want = (results[name].get(case) for name in (SESSION, BARE))
+        if got is not None and want is not None:
+            found += [f"{case}: {w} and {g}" for g, w in zip(got, want, strict=True) if not alike(g, w)]
+    return found
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(100, 3000, 100))])
+def test_programs(first):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        subjects = {seed: program(seed) for seed in range(first, first + 100)}
+        found = {k: disagreements(v) for k, v in subjects.items() if not LEFT_OUT & v.used.keys()}
+    assert len(found) > 20
+    assert not {seed: differing for seed, differing in found.items() if differing}

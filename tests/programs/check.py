@@ -1,0 +1,225 @@
+"""A program in every engine, as it is and optimized for both targets: what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as states
+
+from looplift import interop, optimizer
+from looplift.checking.compare import Tolerance, compare
+from looplift.passes.over_time.last_bits import marks
+from looplift.report import Report
+from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
+from programs.generate import FIRST, Feeds, Program
+
+Run = Callable[[Feeds], Sequence[Any]]
+Expected = dict[str, dict[str, Sequence[Any] | None]]
+"""By engine and inputs."""
+
+TARGETS = ("kernel", "standard")
+SESSION = "Session"
+BARE = "ONNX Runtime without optimizers"
+LEVELS = {
+    "ONNX Runtime": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    BARE: onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+MOST_ITERATIONS = 10_000
+LONGEST_RUN = 3.0
+"""Seconds, in ONNX Runtime."""
+
+ORT_ERRORS = tuple(
+    getattr(states, name)
+    for name in dir(states)
+    if isinstance(getattr(states, name), type) and issubclass(getattr(states, name), Exception)
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Where the optimized model is not the original.
+
+    Attributes:
+        kind: ``optimize``, ``model`` (what the checker says), ``load``, ``error`` or ``value``.
+        target: of the optimization.
+        engine: where it was seen.
+        case: the name of the inputs.
+        message: what differs.
+    """
+
+    kind: str
+    target: str
+    engine: str = ""
+    case: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(word for word in (self.kind, self.target, self.engine, self.case, self.message) if word)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of one program.
+
+    Attributes:
+        differences: empty if all is well.
+        ran: engines in which the original gave a result for some inputs.
+        as_written: those in which it did for the inputs it was written for.
+        reports: of both targets.
+    """
+
+    differences: list[Difference]
+    ran: set[str]
+    as_written: set[str]
+    reports: list[Report]
+
+
+def check(program: Program, only: Difference | None = None) -> Outcome:
+    """Optimizes and runs a program; `only` asks for nothing but this difference."""
+    outcome = Outcome([], set(), set(), [])
+    originals = {
+        name: load
+        for name, load in engines(program.model).items()
+        if only is None or only.engine in ("", name) or name == SESSION
+    }
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = everywhere(originals, program.feeds)
+        outcome.ran = {name for name, results in expected.items() if any(r is not None for r in results.values())}
+        outcome.as_written = {name for name, results in expected.items() if results.get(FIRST) is not None}
+        if only is None or outcome.ran or only.kind in ("optimize", "model"):
+            for target in TARGETS if only is None else (only.target,):
+                outcome.differences += _target(program, target, expected, outcome)
+    return outcome
+
+
+def _target(program: Program, target: str, expected: Expected, outcome: Outcome) -> Iterator[Difference]:
+    try:
+        after, report = optimizer.lift(interop.read(program.model), target=target, exact=True)
+    except Exception as error:  # any is a fault
+        yield Difference("optimize", target, message=f"{type(error).__name__}: {error}")
+        return
+    outcome.reports.append(report)
+    if after is None or not any(finding.lifted or finding.actions for finding in report.findings):
+        return
+    lifted = ir.to_proto(after)
+    if outcome.ran and (broken := fault(lifted)) and not fault(program.model):
+        yield Difference("model", target, message=broken)
+    for name, load in engines(lifted, after, kernels=target == "kernel").items():
+        pair = name.removesuffix(" by definitions")
+        if pair in outcome.ran:
+            yield from _engine(load, name, target, program, expected, _tolerance(after, name))
+
+
+def _engine(
+    load: Callable[[], Run], name: str, target: str, program: Program, expected: Expected, tolerance: Tolerance
+) -> Iterator[Difference]:
+    pair = name.removesuffix(" by definitions")
+    shapes = [value.type.tensor_type for value in program.model.graph.output]
+    ranks = [len(type_.shape.dim) if type_.HasField("shape") else None for type_ in shapes]
+    try:
+        run = load()
+    except (LoopliftError, *ORT_ERRORS) as error:
+        yield Difference("load", target, pair, message=str(error))
+        return
+    for case, wanted in expected[pair].items():
+        if wanted is None:
+            continue
+        try:
+            got = run(program.feeds[case])
+        except (LoopliftError, *ORT_ERRORS) as error:
+            yield Difference("error", target, pair, case, str(error))
+            continue
+        right = expected.get(SESSION, {}).get(case)
+        for index, (one, other) in enumerate(zip(wanted, got, strict=True)):
+            result = compare(one, other, dataclasses.replace(tolerance, rank=ranks[index]))
+            # An engine may be wrong about the original: some are about bodies that return their own inputs.
+            if not result.equal and not (right is not None and compare(right[index], other).equal):
+                yield Difference("value", target, pair, case, f"output {index}: {result.message}")
+
+
+def _tolerance(after: ir.Model, engine: str) -> Tolerance:
+    """As `verify` has it."""
+    marked, ours = marks(after), engine.startswith(SESSION)
+    last_bits = "sums" in marked or (bool(marked) and not ours)
+    return Tolerance(shape_of_empty=ours, zero_is_unknown=True, last_bits=last_bits)
+
+
+def everywhere(loads: dict[str, Callable[[], Run]], feeds: dict[str, Feeds]) -> Expected:
+    """What each engine gives; ONNX Runtime is not asked where our interpreter has an error to report: it may read
+    beyond what is there, join what does not fit if it has no element, or end the process."""
+    ours = results(loads[SESSION], feeds)
+    legal = {case: inputs for case, inputs in feeds.items() if not ours or ours[case] is not None}
+    return {name: ours if name == SESSION else results(load, legal) for name, load in loads.items()}
+
+
+def results(load: Callable[[], Run], feeds: dict[str, Feeds]) -> dict[str, Sequence[Any] | None]:
+    """What it gives for each set of inputs, None where it fails; nothing if it does not load."""
+    try:
+        run = load()
+    except (LoopliftError, *ORT_ERRORS):
+        return {}
+    return {case: _result(run, inputs) for case, inputs in feeds.items()}
+
+
+def _result(run: Run, inputs: Feeds) -> Sequence[Any] | None:
+    try:
+        return run(inputs)
+    except (LoopliftError, *ORT_ERRORS):
+        return None
+
+
+def engines(
+    proto: onnx.ModelProto, model: ir.Model | None = None, kernels: bool = False
+) -> dict[str, Callable[[], Run]]:
+    """What loads the model; for one with kernels our interpreter twice."""
+    ours = {SESSION: {}} | ({"Session by definitions": {"definitions": True}} if kernels else {})
+    loads: dict[str, Callable[[], Run]] = {
+        name: functools.partial(_session, model or proto, **options) for name, options in ours.items()
+    }
+    serialized = proto.SerializeToString()
+    return loads | {name: functools.partial(_onnxruntime, serialized, level) for name, level in LEVELS.items()}
+
+
+def _session(model: Any, **options: Any) -> Run:
+    session = Session(model, "numpy", max_iterations=MOST_ITERATIONS, **options)
+    return lambda feeds: session.run(None, feeds)
+
+
+def _onnxruntime(serialized: bytes, level: Any) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+    return functools.partial(_run_watched, session)
+
+
+def _run_watched(session: onnxruntime.InferenceSession, feeds: Feeds) -> Sequence[Any]:
+    """Runs it; a run that does not end is an error."""
+    options = onnxruntime.RunOptions()
+    watch = threading.Timer(LONGEST_RUN, setattr, (options, "terminate", True))
+    watch.start()
+    try:
+        return session.run(None, feeds, options)
+    finally:
+        watch.cancel()
+
+
+def fault(model: onnx.ModelProto) -> str:
+    """What the checker says of the model; empty if nothing."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return str(error)
+    return ""
