@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,17 @@ from looplift import interop
 from looplift.checking.compare import Value
 from looplift.checking.deadline import run_within
 from looplift.checking.engines import OnnxRuntime, Pair, has_onnxruntime
-from looplift.checking.inputs import Case, Feeds, generate
+from looplift.checking.inputs import Case, Cases, Feeds
 from looplift.checking.outcome import Check
 from looplift.checking.pairs import interpreter_pair, longest_run, onnxruntime_pair
+from looplift.checking.shrink import shrink
 from looplift.checking.tally import Tally, outputs_of
+from looplift.checking.trips import trip_inputs
 from looplift.passes.over_time.last_bits import marks
 from looplift.runtime.errors import LoopliftError
+
+SHARE_OF_SHRINKING = 0.25
+"""Of the whole check's time, the most that goes into making a counterexample smaller."""
 
 
 def verify(
@@ -42,15 +48,17 @@ def verify(
     Each case runs in our interpreter (the original; the rewritten with our kernels; the rewritten with our ops'
     definitions) and in ONNX Runtime (both models). An original with ops that one of the two does not know runs in the
     other alone, and a note says so. Results count as equal if dtype, shape and bits are; any NaN equals any NaN. If
-    both models fail on an input, they agree.
+    both models fail on an input, they agree. The first difference is made smaller: few iterations, small dims, simple
+    numbers.
 
     Args:
         original: a model of any kind.
         model: the rewritten one, with inputs and outputs of the same names.
         inputs: one set of inputs, or several; they are checked first.
         cases: how many sets are made up besides: all trip counts of -1, 0, 1, 2, 17 and 300, sizes of unknown dims
-            from 0 to 17, special floats, halfway cases, random bits.
-        seed: the made-up inputs follow from it.
+            from 0 to 17, special floats, halfway cases, random bits; the numbers that the models compare with or
+            have as constants, and what is next to them; the rest in log scale.
+        seed: the made-up inputs follow from it (and, where runs are slow, from how long they take).
         seconds: the check ends after this time, with what it found until then; a single run gets a quarter of it.
         ulp: elements may be so many units in the last place apart (for a model rewritten with ``exact=False``).
             Where a lifted model computes sums (MatMul, ReduceSum) for all iterations at once, or in ONNX Runtime
@@ -105,11 +113,16 @@ class _Run:
         self.tally.prepare(outputs_of(models[0]), self.ulp, marks(models[1]))
         with contextlib.ExitStack() as stack:
             pairs = self._pairs(sources, models, stack)
-            for done, case in enumerate(self._todo(models[0])):
+            made = Cases(models, seed=self.seed, runs=_runs(pairs), endless=bool(pairs) and pairs[0].strict)
+            for done, case in enumerate(self._todo(made)):
                 if self.progress is not None:
                     self.progress(done, self.asked)
                 self.tally.start(case)
-                _run_case(case, pairs, self.tally)
+                agreed, began = self.tally.agrees, time.monotonic()
+                ran = _run_case(case, pairs, self.tally)
+                made.learn(case, ran=ran, seconds=time.monotonic() - began)
+                if agreed and not self.tally.agrees:
+                    self._shrink(pairs, models[0])
 
     def _pairs(
         self, sources: Sequence[interop.Source], models: tuple[ir.Model, ir.Model], stack: contextlib.ExitStack
@@ -121,9 +134,27 @@ class _Run:
             raise LoopliftError(f"nothing can be compared: {'; '.join(self.tally.notes())}")
         return pairs
 
-    def _todo(self, model: ir.Model) -> Iterator[Case]:
+    def _todo(self, made: Cases) -> Iterator[Case]:
         yield from (Case(f"given case {k}", _arrays(feeds)) for k, feeds in enumerate(self.given))
-        yield from itertools.islice(generate(model, seed=self.seed), self.cases)
+        yield from itertools.islice(made, self.cases)
+
+    def _shrink(self, pairs: Sequence[Pair], model: ir.Model) -> None:
+        """Looks for smaller inputs on which the same engine differs in the same way."""
+        first = self.tally.counterexample
+        if first is None or not first.feeds:
+            return
+        only = [_restricted(pair, first.engine) for pair in pairs if pair.strict or first.engine == pair.name]
+
+        def differ(feeds: Feeds) -> bool:
+            tally = self.tally.empty()
+            _run_case(Case(first.case, feeds), only, tally)
+            found = tally.counterexample
+            if found is None or found.engine != first.engine or found.aspect != first.aspect:
+                return False
+            self.tally.shrink(found)
+            return True
+
+        shrink(first.feeds, model.graph.inputs, trip_inputs(model), differ, self.seconds * SHARE_OF_SHRINKING)
 
     def close(self) -> None:
         """Ends the processes that the work may be waiting for."""
@@ -131,14 +162,29 @@ class _Run:
             engine.close()
 
 
-def _run_case(case: Case, pairs: Sequence[Pair], tally: Tally) -> None:
-    """Runs one case in every engine, the interpreter first: what it gives for the original is the reference."""
+def _restricted(pair: Pair, engine: str) -> Pair:
+    """The pair with no other engine for the rewritten model; perhaps none, but a reference still."""
+    return dataclasses.replace(pair, rewritten=tuple(each for each in pair.rewritten if each[0] == engine))
+
+
+def _runs(pairs: Sequence[Pair]) -> Callable[[Feeds], bool] | None:
+    """Whether the original gives a result, in the first engine that there is."""
+    return (lambda feeds: not pairs[0].original.run(feeds).failed) if pairs else None
+
+
+def _run_case(case: Case, pairs: Sequence[Pair], tally: Tally) -> bool:
+    """Runs one case in every engine, the interpreter first: what it gives for the original is the reference.
+
+    Returns:
+        Whether the original gave a result.
+    """
     reference: list[Value] | None = None
     for pair in pairs:
         expected = pair.original.run(case.feeds)
         reference = expected.outputs if reference is None else reference
         if not tally.add(pair, case, expected, reference):
-            return
+            break
+    return reference is not None
 
 
 def _arrays(feeds: Mapping[str, Any]) -> Feeds:

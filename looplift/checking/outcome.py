@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
+
 from looplift.checking import feeds as feeds_file
 from looplift.checking.compare import Value
 from looplift.checking.inputs import Feeds
@@ -33,6 +35,12 @@ class Counterexample:
     expected: Value
     got: Value
     message: str
+
+    @property
+    def aspect(self) -> tuple[bool, bool, bool]:
+        """In what the results differ: whether there are two, of one dtype, of one shape."""
+        one, other = (getattr(value, "dtype", type(value)) for value in (self.expected, self.got))
+        return bool(self.output), one == other, np.shape(self.expected) == np.shape(self.got)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the inputs as ``.npz``, as ``looplift verify --inputs`` and ``looplift run --inputs`` read them."""

@@ -59,6 +59,17 @@ class Tally:
         self._ulp = ulp
         self._last_bits = last_bits
 
+    def empty(self) -> Tally:
+        """Another one for the same models, without cases."""
+        tally = Tally()
+        tally.prepare(self._outputs, self._ulp, self._last_bits)
+        return tally
+
+    @property
+    def counterexample(self) -> Counterexample | None:
+        """The first difference."""
+        return self._counterexample
+
     @property
     def agrees(self) -> bool:
         """Whether no difference was found so far."""
@@ -84,6 +95,11 @@ class Tally:
     def differ(self, counterexample: Counterexample) -> None:
         """Keeps a difference, if it is the first."""
         self._counterexample = self._counterexample or counterexample
+
+    def shrink(self, counterexample: Counterexample) -> None:
+        """Puts a smaller one in the first difference's place."""
+        case = f"{counterexample.case.partition(':')[0]}, made smaller"
+        self._counterexample = dataclasses.replace(counterexample, case=case)
 
     def add(self, pair: Pair, case: Case, expected: Outcome, reference: list[Value] | None) -> bool:
         """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""

@@ -6,8 +6,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import looplift
 from looplift.checking import feeds as feeds_file
-from looplift.checking.inputs import COUNTS, generate
+from looplift.checking.inputs import Cases, generate
+from looplift.checking.plans import COUNTS
+from looplift.checking.thresholds import candidates, thresholds
 from looplift.checking.trips import trip_inputs
 from looplift.runtime.errors import LoopliftError
 
@@ -56,9 +59,67 @@ def test_condition_fed_by_carries_of_outer_loops() -> None:
     assert trip_inputs(model(text)) == {"n"}
 
 
+FUNCTION = """g (int64 n, float[2] x, float s) => (float[2] y) { y = own.f(n, x, s) }
+<domain: "own", opset_import: ["" : 21]> f (n, x, s) => (y) { k = own.copy(n) z = own.copy(x)
+  y = Loop <body = b (int64 i, bool c, float[2] v) => (bool co, float[2] w) { co = Identity(c) w = Add(v, s) }> (k, , z) }
+<domain: "own", opset_import: ["" : 21]> copy (a) => (b) { b = Identity(a) }"""
+
+
+def with_functions(text: str) -> ir.Model:
+    return ir.from_onnx_text('<ir_version: 10, opset_import: ["" : 21, "own" : 1]> ' + text)
+
+
+def test_trip_counts_are_followed_through_functions() -> None:
+    assert trip_inputs(with_functions(FUNCTION)) == {"n"}
+
+
+def test_only_the_trip_count_of_a_lifted_model_counts() -> None:
+    lifted = looplift.optimize(ir.to_proto(model(ADD_LOOP)))
+    assert [node.op_type for node in lifted.graph.node] == ["AddStep"]
+    assert trip_inputs(ir.from_proto(lifted)) == {"n"}
+
+
+ADD_LOOP = """g (int64 n, float[2] x, float[2] s) => (float[2] y, float[N, 2] ys) {
+  y, ys = Loop <body = b (int64 i, bool c, float[2] v) => (bool co, float[2] w, float[2] e) {
+    co = Identity(c) w = Add(v, s) e = Identity(w) }> (n, , x) }"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["x", "s"])
+def test_special_floats_reach_every_input_behind_a_function(name: str, seed: int) -> None:
+    subject = with_functions(FUNCTION)
+    values = np.concatenate(
+        [case.feeds[name].reshape(-1) for case in itertools.islice(generate(subject, seed=seed), 48)]
+    )
+    assert hurts(values)
+
+
+def hurts(values: np.ndarray) -> bool:
+    small = (np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)
+    zeros = values[values == 0]
+    return all([np.isnan(values).any(), np.isposinf(values).any(), np.isneginf(values).any()]) and bool(
+        np.signbit(zeros).any() and small.any()
+    )
+
+
+FLOAT_WHILE = """g (float end, float[2] x) => (float[2] y) { zero = Constant <value_float = 0.0> () go = Less(zero, end)
+  t, y = Loop <body = b (int64 i, bool c, float k, float[2] v) => (bool co, float kk, float[2] w) {
+    one = Constant <value_float = 1.0> () kk = Add(k, one) co = Less(kk, end) w = Add(v, x) }> (, go, zero, x) }"""
+
+
+def test_floats_that_decide_trip_counts_are_special_in_cases_of_their_own() -> None:
+    assert trip_inputs(model(FLOAT_WHILE)) == {"end"}
+    feeds = cases(FLOAT_WHILE, 48)
+    special = [each for each in feeds if not np.isfinite(each["end"])]
+    assert any(np.isnan(each["end"]) for each in special)
+    assert len(special) < len(feeds) / 4
+    without = itertools.islice(Cases([model(FLOAT_WHILE)], endless=False), 48)
+    assert all(np.isfinite(case.feeds["end"]) for case in without)
+
+
 def test_every_trip_count_and_mixtures() -> None:
     feeds = cases(LOOP % ("int64 n, bool go, float[2] x", "", "n, go"))
-    assert {int(each["n"]) for each in feeds} == set(COUNTS) | {3}
+    assert {int(each["n"]) for each in feeds} > set(COUNTS) | {3}
     assert {-1, 0, 1, 2, 17} < set(COUNTS)
     assert max(COUNTS) > 100
     assert {bool(each["go"]) for each in feeds} == {True, False}
@@ -121,6 +182,64 @@ def test_unknown_dims_do_not_blow_up_and_fixed_ones_are_refused() -> None:
     assert max(each["x"].size for each in feeds) <= 1 << 18
     with pytest.raises(LoopliftError, match="too large to make up"):
         cases("g (float[100000, 100000] x) => (float[1] y) { y = Neg(x) }", 1)
+
+
+COMPARED = """g (float[N] x, float[K] z, int64 n) => (float[N] y) { shape = Shape(x) u = Constant <value = int64[1] {0}> ()
+  rows = Squeeze(shape, u) lim = Constant <value_int = 77> () a = Less(rows, lim) top = Constant <value_float = 5.5> ()
+  b = Less(z, top) c = Constant <value_int = 33> () d = Equal(n, c) y = Neg(x) }"""
+
+
+def test_thresholds_go_to_the_inputs_that_are_compared() -> None:
+    found = thresholds([model(COMPARED)], frozenset({"n"}))
+    assert found.dims["x"][0] == (77,)
+    assert found.values["z"][0] == (5.5,)
+    assert found.trips[0] == (33,)
+    assert not found.dims["z"][0]
+    assert not found.values["x"][0]
+
+
+def test_what_only_one_model_has_comes_first() -> None:
+    other = model(COMPARED.replace("77", "78"))
+    assert thresholds([model(COMPARED), other], frozenset()).dims["x"][0] == (77, 78)
+    assert thresholds([model(COMPARED), other], frozenset()).values["z"][2] == (5.5,)
+
+
+def test_neighbours_of_thresholds() -> None:
+    assert candidates([(1000, 2000)])[:7] == [1000, 2000, 1414, 4000, 1001, 2001, 999]
+    assert -1000 in candidates([(1000,)])
+    assert float(np.nextafter(np.float32(5.5), np.float32(9))) in candidates([(5.5,)], np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_indices_stay_in_range_and_come_from_both_ends(seed: int) -> None:
+    text = "g (float[N, 3] x, int64[K] k) => (float[K, 3] y) { y = Gather(x, k) }"
+    feeds = cases(text, 48, seed)
+    inside = [each for each in feeds if (np.abs(each["k"] + 0.5) < max(len(each["x"]), 1)).all() and len(each["x"])]
+    assert len(inside) > 35
+    assert any((each["k"] == -len(each["x"])).any() for each in inside)
+    assert any((each["k"] == len(each["x"]) - 1).any() for each in inside)
+
+
+AGREE = """g (float[?, ?] x, float[?] b, float[K] c, float[M] d) => (float[?, ?] y) {
+  w = Constant <value = float[6, 2] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> () p = MatMul(x, w) q = Add(p, b) e = Mul(c, d)
+  s = ReduceSum(e) y = Add(q, s) }"""
+
+
+def shapes_agree(feeds: dict) -> bool:
+    (_, columns), (b,), (c,), (d,) = (feeds[name].shape for name in "xbcd")
+    return columns == 6 and b in (1, 2) and (c == d or 1 in (c, d))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sizes_with_which_the_original_runs_are_learned(seed: int) -> None:
+    made = Cases([model(AGREE)], seed=seed, runs=shapes_agree)
+    ran = []
+    for case in itertools.islice(made, 48):
+        made.learn(case, ran=shapes_agree(case.feeds))
+        ran += [case.feeds["x"].shape[0]] * shapes_agree(case.feeds)
+    assert len(ran) > 30
+    assert len(set(ran)) > 5
+    assert sum(shapes_agree(feeds) for feeds in cases(AGREE, 48, seed)) < 5
 
 
 def test_feeds_survive_an_npz_file(tmp_path) -> None:
