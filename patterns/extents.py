@@ -137,15 +137,29 @@ def range_extent(node: ir.Node, shape_of: ShapeOf, opset: int) -> Dim:
     return max(dim, 0) if isinstance(dim, int) else dim
 
 
-def cut(node: ir.Node, shape: Dims | None, opset: int) -> tuple[bool, ...]:
-    """For each axis whether Slice may leave less of it: all but those that it leaves out, or takes whole."""
+def sliced_shape(node: ir.Node, shape: Dims | None, opset: int) -> Dims | None:
+    """The result's shape of Slice. ONNX's inference keeps the symbols of axes that are cut before opset 11."""
     if shape is None:
-        return ()
+        return None
     axes, bounds = _cuts(node, opset)
     if axes is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
-        return (True,) * len(shape)
-    kept = {axis % len(shape) for axis, bound in zip(axes, bounds, strict=True) if bound in WHOLE}
-    return tuple(axis in {a % len(shape) for a in axes} - kept for axis in range(len(shape)))
+        return (None,) * len(shape)
+    dims = list(shape)
+    for axis, bound in zip(axes, bounds, strict=True):
+        dims[axis] = _left_of(dims[axis], bound)
+    return tuple(dims)
+
+
+def _left_of(extent: Dim, bound: tuple[int, ...] | None) -> Dim:
+    """What a slice from start to end by step leaves of an axis."""
+    if bound in WHOLE:
+        return extent
+    if not isinstance(extent, int) or bound is None or bound[2] == 0:
+        return None
+    start, end, step = bound
+    if step < 0 and start < -extent:
+        return None  # engines disagree: numpy takes nothing, ONNX Runtime the first element
+    return len(range(*slice(start, end, step).indices(extent)))
 
 
 WHOLE = frozenset({(0, INT64_MAX, 1), (-1, INT64_MIN, -1), (-1, INT64_MIN + 1, -1)})

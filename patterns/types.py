@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift.patterns.constants import constant, constant_tensor
-from looplift.patterns.extents import cut, entries, expanded, range_extent, reshaped
+from looplift.patterns.extents import entries, expanded, range_extent, reshaped, sliced_shape
 from looplift.patterns.proof import Refusal
 from looplift.patterns.recurrence_ops import initial, is_recurrence, series
 from looplift.patterns.values import STANDARD, subgraphs
@@ -281,6 +281,8 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     """The shape of an op that is told its result's shape by a tensor, where the graph computes that from shapes."""
     if node.op_type not in ("ConstantOfShape", "Expand", "Range", "Reshape", "Slice") or fact.dtype is None:
         return fact.shape
+    if node.op_type == "Slice":
+        return sliced_shape(node, known[node.inputs[0]].shape, opset)
     if fact.shape is not None and None not in fact.shape:
         return fact.shape
 
@@ -290,8 +292,6 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     before = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
     if node.op_type == "Range":
         return (range_extent(node, shape_of, opset),)
-    if node.op_type == "Slice":
-        return _sliced_shape(before, fact.shape, cut(node, before, opset))
     target = entries(node.inputs[-1], shape_of, opset)
     if node.op_type == "ConstantOfShape":
         shape = target
@@ -301,15 +301,6 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
         allow_zero = node.attributes.get("allowzero")
         shape = reshaped(before, target, allow_zero=allow_zero is not None and allow_zero.as_int() == 1)
     return fact.shape if shape is None else shape
-
-
-def _sliced_shape(
-    before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None, cuts: tuple[bool, ...]
-) -> tuple[Dim, ...] | None:
-    """The shape after a Slice that leaves some axes whole."""
-    if before is None or after is None or len(before) != len(after):
-        return after
-    return tuple(y if is_cut else x for x, y, is_cut in zip(before, after, cuts, strict=True))
 
 
 def _as_protos(
