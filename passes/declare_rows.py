@@ -33,7 +33,7 @@ def declare_rows(model: ir.Model) -> None:
     """Declares the shape of what a Loop's body stacks, where it has none: proven, not what was declared before.
 
     A Loop of no iterations makes stacks of no rows. ONNX Runtime reads their rank, and the other extents, off the body,
-    and what was declared of carried values there is gone by now (`infer_shapes.forget_declared`). Where nothing can be
+    and what was declared of carried values there is gone by now (`shapes.forget_declared`). Where nothing can be
     proven, the rank stays that which engines inferred before (`note_ranks`). Preserves bits.
 
     Legality: (1) the shape holds in every iteration, by inference from what the loop is given; (2) only a value without

@@ -22,7 +22,7 @@ from looplift.passes.describe import describe_loops
 from looplift.passes.drop_dead import DropDead
 from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
-from looplift.passes.infer_shapes import forget_declared, infer_shapes, name_extents
+from looplift.passes.infer_shapes import infer_types
 from looplift.passes.inline_loops import InlineLoops
 from looplift.passes.journal import Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
@@ -40,6 +40,7 @@ from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
 from looplift.passes.row_scatters import RowScatters
 from looplift.passes.settle_values import SettleValues
+from looplift.passes.shapes import Declared, forget_declared, name_extents, prove_shapes
 from looplift.passes.simplify import Simplify
 from looplift.passes.simplify_condition import SimplifyCondition
 from looplift.passes.split_slices import SplitSlices
@@ -118,14 +119,15 @@ def run_pipeline(
         drop_unused_nodes(place.graph)  # dead readers and calls would count as others do
     InlineLoops()(work, journal)
     note_ranks(work)
-    forget_declared(work)
-    infer_shapes(work)
+    declared = forget_declared(work)
+    infer_types(work)
+    prove_shapes(work)
     describe_loops(work, journal)
     changed = rewrite(work, journal, standard, exact)
     findings = journal.end(work)
     if not changed:
         return model.clone(), findings
-    finish(work)
+    finish(work, declared)
     broken = violation(model, work)
     if broken is not None:
         logger.error("the rewritten model is dropped: %s", broken)
@@ -174,7 +176,7 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     return changed
 
 
-def finish(model: ir.Model) -> None:
+def finish(model: ir.Model, declared: Declared) -> None:
     """Removes dead nodes, adds the definitions of our ops, sorts, declares rows and names everything."""
     for place in places(model):
         drop_unused_nodes(place.graph)
@@ -182,6 +184,7 @@ def finish(model: ir.Model) -> None:
     for value in unread_outputs(model):
         value.name = ""
     TopologicalSortPass()(model)
+    declared.restore(model)
     declare_rows(model)
     fix_names(model)
 

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from looplift.passes.count_while_loops import CountWhileLoops
-from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.infer_shapes import infer_types
 from looplift.passes.journal import Journal
+from looplift.passes.shapes import prove_shapes
 from tests.passes.test_count_while_loops import CAP, count_alone, counter_loop, feeds, trips
 
 INTS = {
@@ -153,7 +154,8 @@ def float_loops(draw):
 
 def check(before, values, expected):
     after = before.clone()
-    infer_shapes(after)
+    infer_types(after)
+    prove_shapes(after)
     assume(CountWhileLoops()(after, Journal.begin(after)))
     count = trips(count_alone(after), values)
     if expected is None:
