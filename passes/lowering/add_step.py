@@ -19,8 +19,8 @@ from looplift.passes.lowering.pieces import (
     choose_at_run_time,
     last,
     last_or,
+    no_grown_rows,
     no_rows,
-    nothing,
     one_if_any,
     repeat,
     some,
@@ -96,8 +96,25 @@ def _add(call: Call, emit: Emitter, state: ir.Value) -> ir.Value:
 
 def _written_out(call: Call, count: int) -> Form:
     initial = call.input(INITIAL)
-    like = (lambda emit: initial) if call.previous else (lambda emit: _add(call, emit, initial))
-    return unrolled(call, initial, count, lambda emit, state, _: _add(call, emit, state), like)
+    return unrolled(call, initial, count, lambda emit, state, _: _add(call, emit, state), lambda e: _no_rows(call, e))
+
+
+def _no_rows(call: Call, emit: Emitter) -> ir.Value:
+    """The rows of no iteration; that the first addition may then fail is no matter."""
+    initial, step = call.input(INITIAL), call.input(STEP)
+    if call.previous or absorbs(call.facts[INITIAL], call.facts[STEP]):
+        return no_rows(emit, initial)
+    return no_grown_rows(emit, initial, step, (call.facts[INITIAL].rank, call.facts[STEP].rank))
+
+
+def _if_any(call: Call, emit: Emitter, count: Count, runs: Form) -> Results:
+    """A form that may fail where no iteration runs, behind a test; the state then has its old shape."""
+
+    def runs_not(inner: Emitter) -> Results:
+        rows = _no_rows(call, inner) if call.wants_rows else None
+        return Results(inner.op("Identity", [call.input(INITIAL)]) if call.wants_final else None, rows)
+
+    return choose_at_run_time(emit, some(emit, count.value), runs, runs_not)
 
 
 def _scanned(call: Call, state: TensorType) -> Form:
@@ -178,14 +195,7 @@ class _Summed:
             rows = self._rows(inner, count, _add(call, inner, initial))
             return Results(last(inner, rows) if call.wants_final else None, rows if call.wants_rows else None)
 
-        if not call.wants_final:
-            return runs(emit)
-
-        def runs_not(inner: Emitter) -> Results:
-            rows = no_rows(inner, _add(call, inner, initial)) if call.wants_rows else None
-            return Results(inner.op("Identity", [initial]), rows)
-
-        return choose_at_run_time(emit, some(emit, count.value), runs, runs_not)
+        return _if_any(call, emit, count, runs)
 
 
 class _Closed:
@@ -196,19 +206,12 @@ class _Closed:
 
     def __call__(self, emit: Emitter) -> Results:
         call, count = self._call, _count(self._call, emit)
-        rows = self._at(emit, self._by_rows(emit, self._steps(emit, count))) if call.wants_rows else None
-        if not call.wants_final:
-            return Results(None, rows)
-        if self._keeps or count.surely_runs:
-            return Results(self._at(emit, count.value), rows)
-        initial = call.input(INITIAL)
-        final = choose_at_run_time(
-            emit,
-            some(emit, count.value),
-            lambda inner: Results(self._at(inner, count.value), None),
-            nothing(initial, final=True, rows=None),
-        )
-        return Results(final.final, rows)
+
+        def runs(inner: Emitter) -> Results:
+            rows = self._at(inner, self._by_rows(inner, self._steps(inner, count))) if call.wants_rows else None
+            return Results(self._at(inner, count.value) if call.wants_final else None, rows)
+
+        return runs(emit) if self._keeps or count.surely_runs else _if_any(call, emit, count, runs)
 
     def _at(self, emit: Emitter, k: ir.Value) -> ir.Value:
         """The state after k steps; k wraps to the element type, as the sum does."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from looplift.passes.emit import Emitter
 from looplift.passes.lowering.call import Call, Choice, Form
-from looplift.passes.lowering.pieces import Count
+from looplift.passes.lowering.pieces import Count, no_rows
 from looplift.passes.lowering.scan_form import Step, guarded, scan_over
 from looplift.passes.lowering.series import element, length, static_length
 from looplift.passes.lowering.unrolled import may_be_written_out, row_at, unrolled
@@ -48,7 +48,7 @@ def _written_out(call: Call, steps: int) -> Form:
         now = {k: row_at(emit, call.input(k), time) if k in series else call.input(k) for k in INVARIANT}
         return _updated(call, emit, state, now)
 
-    return unrolled(call, initial, steps, step, lambda emit: initial)
+    return unrolled(call, initial, steps, step, lambda emit: no_rows(emit, initial))
 
 
 def _scanned(call: Call) -> Form:

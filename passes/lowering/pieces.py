@@ -53,6 +53,34 @@ def no_rows(emit: Emitter, like: ir.Value) -> ir.Value:
     return emit.slice(emit.unsqueeze(like, [0]), 0, 0, 0)
 
 
+def no_grown_rows(emit: Emitter, initial: ir.Value, step: ir.Value, ranks: tuple[int | None, int | None]) -> ir.Value:
+    """Zero rows of the shape to which `initial` and `step` broadcast, of these ranks; nothing is added that may fail.
+
+    Where they don't broadcast, the extents are those of `initial`: it is expanded where they are 1.
+    """
+    own, other = _of_one_rank(emit, emit.op("Shape", [initial]), emit.op("Shape", [step]), ranks)
+    grows = emit.op("Cast", [emit.op("Equal", [own, emit.const(1)])], {"to": int(ir.DataType.INT64)})
+    kept = emit.op("Mul", [own, emit.op("Sub", [emit.const(1), grows])])
+    row = emit.op("Add", [kept, emit.op("Mul", [other, grows])])
+    return emit.op("Expand", [initial, emit.op("Concat", [emit.const([0]), row], {"axis": 0})])
+
+
+def _of_one_rank(
+    emit: Emitter, left: ir.Value, right: ir.Value, ranks: tuple[int | None, int | None]
+) -> tuple[ir.Value, ir.Value]:
+    """Two shapes with ones put in front of the shorter one; ranks that are not known are measured."""
+    if ranks[0] is not None and ranks[1] is not None:
+        lacks = [emit.const([max(ranks[1] - ranks[0], 0)]), emit.const([max(ranks[0] - ranks[1], 0)])]
+    else:
+        more = emit.op("Cast", [emit.op("Sub", [emit.op("Shape", [right]), emit.op("Shape", [left])])], {"to": 1})
+        # Max takes int64 only from opset 12 on
+        counts = [emit.op("Relu", [more]), emit.op("Relu", [emit.op("Neg", [more])])]
+        lacks = [emit.op("Cast", [count], {"to": int(ir.DataType.INT64)}) for count in counts]
+    ones = [emit.op("Expand", [emit.const(1), lack]) for lack in lacks]
+    padded = [emit.op("Concat", [one, shape], {"axis": 0}) for one, shape in zip(ones, (left, right), strict=True)]
+    return padded[0], padded[1]
+
+
 def last(emit: Emitter, rows: ir.Value) -> ir.Value:
     """The last row."""
     return emit.op("Gather", [rows, emit.const(-1)], {"axis": 0})

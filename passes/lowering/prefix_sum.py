@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.lowering import cost
-from looplift.passes.lowering.call import Call, Choice, Form, Results, size
-from looplift.passes.lowering.pieces import last
+from looplift.passes.lowering.call import Call, Choice, Form, Results, absorbs, size
+from looplift.passes.lowering.pieces import last, no_rows
 from looplift.passes.lowering.running_sum import SUMMED, running_sum
 from looplift.passes.lowering.scan_form import guarded, scan_over
 from looplift.passes.lowering.series import as_rows, element, length, static_length
@@ -29,11 +29,11 @@ def choose(call: Call) -> Choice:
     sums = call.opset >= 11 and (state.dtype in SUMMED or state.dtype.is_integer())
     elements = size(state)
     if sums and elements is not None and elements <= cost.WIDEST_SUM:
-        return _Summed(call)
+        return _summed(call)
     if steps is not None and may_be_written_out(steps, state.dtype):
         return _written_out(call, steps)
     if sums and (elements is None or state.shape is None):
-        return _Summed(call)
+        return _summed(call)
     if call.opset < 9:
         return call.refusal("needs opset 9")
     if state.shape is None:
@@ -47,7 +47,15 @@ def _written_out(call: Call, steps: int) -> Form:
     def step(emit: Emitter, state: ir.Value, time: int) -> ir.Value:
         return emit.op("Add", [state, row_at(emit, series, time)])
 
-    return unrolled(call, initial, steps, step, lambda emit: initial)
+    return unrolled(call, initial, steps, step, lambda emit: no_rows(emit, initial))
+
+
+def _summed(call: Call) -> Form:
+    """By CumSum, behind a test where elements may not fit the state: nothing may fail if there is no step."""
+    form, initial, series = _Summed(call), call.input(INITIAL), call.facts[SERIES]
+    if absorbs(call.facts[INITIAL], element(series)):
+        return form
+    return guarded(call, initial, lambda emit: length(emit, call.input(SERIES), series), form)
 
 
 def _scanned(call: Call) -> Form:

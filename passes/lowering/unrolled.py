@@ -13,7 +13,6 @@ import onnx_ir as ir
 from looplift.passes.emit import Emitter
 from looplift.passes.lowering.call import Call, Form, Results
 from looplift.passes.lowering.cost import UNROLLED
-from looplift.passes.lowering.pieces import no_rows
 
 HALVES = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
@@ -21,7 +20,7 @@ StepAt = Callable[[Emitter, ir.Value, int], ir.Value]
 """Writes the step at a time: the updated state of the previous one."""
 
 
-def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, empty: Callable[[Emitter], ir.Value]) -> Form:
+def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, no_rows: Callable[[Emitter], ir.Value]) -> Form:
     """The steps one after the other.
 
     Args:
@@ -29,7 +28,7 @@ def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, empty: Cal
         initial: the state before the first step.
         count: how many steps.
         step: one of them.
-        empty: a value with the shape of a row, should there be none.
+        no_rows: writes the rows where there are none.
     """
 
     def form(emit: Emitter) -> Results:
@@ -44,7 +43,7 @@ def unrolled(call: Call, initial: ir.Value, count: int, step: StepAt, empty: Cal
 
     def _stack(emit: Emitter, rows: dict[int, ir.Value]) -> ir.Value:
         if not rows:
-            return no_rows(emit, empty(emit))
+            return no_rows(emit)
         stacked = [emit.unsqueeze(rows[time], [0]) for time in sorted(rows)]
         return emit.op("Concat", stacked, {"axis": 0})
 

@@ -36,16 +36,15 @@ STACKED = """
                 looplift_vector_float = Constant <value = float[1] {1}> ()
                 looplift_vector = Cast <to = 7> (looplift_vector_float)
                 looplift_no_count = Reshape (looplift_count, looplift_vector)
-                looplift_first_shape = Shape (looplift_first)
-                looplift_no_rows_shape = Concat <axis = 0> (looplift_no_count, looplift_first_shape)
-                looplift_no_rows = Expand (looplift_first, looplift_no_rows_shape)
+                looplift_no_rows_shape = Concat <axis = 0> (looplift_no_count, looplift_row_shape)
+                looplift_no_rows = Expand (v_initial, looplift_no_rows_shape)
             }
         >
         looplift_stacked_shape = Shape (looplift_stacked)
         scan_output = Reshape (looplift_stacked, looplift_stacked_shape)"""
-"""``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows shaped as the state ``looplift_first``.
+"""``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows of ``looplift_row_shape``.
 
-Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none. That
+That is a shape to which ``v_initial`` expands, and nothing is computed to get it that might fail. Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none. That
 the count is 0 in the second branch must not show: the branches of an If had one shape before opset 11, so ONNX Runtime
 takes an extent that it sees in one for that of both. The Reshape to its own shape is for ONNX Runtime, which puts a
 branch in place of an If where it knows the condition, and then doesn't find the result that a loop of the same

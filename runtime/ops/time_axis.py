@@ -58,10 +58,15 @@ def run_over_time(
     shape = values[0].shape
     # a rank of one at least, since numpy makes rows of a one-dimensional array scalars, which can't be written to
     state = values[0].reshape(shape or (1,))
+    want_final, want_rows = (*wanted, False)[:2]
+    if time == 0:  # elements that nothing reads may have any shape
+        return (
+            values[0].copy() if want_final else None,
+            np.empty((0, *shape), state.dtype) if want_rows else None,
+        )
     steps = [_by_time(op, one, value, time, state) for one, value in zip(series, values[1:], strict=True)]
     if attributes.get("reverse", 0):
         steps = [step[::-1] for step in steps]
-    want_final, want_rows = (*wanted, False)[:2]
     rows = final = None
     with np.errstate(all="ignore"):  # overflow to infinity and inf - inf are results here, not faults
         if want_rows:
@@ -118,9 +123,7 @@ def _by_time(op: str, series: Series, value: Array, time: int, state: Array) -> 
 
 
 def _fill(rows: Array, state: Array, steps: Sequence[Array], emit_previous: bool, advance: Advance) -> Array:
-    """Fills the rows and returns the last state, a new array."""
-    if len(rows) == 0:
-        return np.array(state)
+    """Fills the rows, at least one, and returns the last state, a new array."""
     if not emit_previous:
         advance(rows, state, steps)
         return np.array(rows[-1])

@@ -268,6 +268,6 @@ def test_a_step_that_does_not_fit_is_no_error_where_nothing_is_added():
     initial, step = np.ones((2, 2), "f"), np.ones(3, "f")
     final, rows = add_step(0, initial, step)
     assert final.shape == (2, 2)
-    assert rows.shape == (0,)
+    assert rows.shape == (0, 2, 2)
     with pytest.raises(LoopliftError, match="do not broadcast"):
         add_step(1, initial, step)

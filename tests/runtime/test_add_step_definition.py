@@ -76,6 +76,17 @@ def test_state_that_grows(before, step, opset):
         run_ort(one_node("AddStep", opset, two, emit_previous=1), two)
 
 
+@pytest.mark.parametrize(("before", "step"), [((3,), (5,)), ((3,), (2, 5)), ((4, 3), (5,)), ((2, 1), (3, 3)), ((0,), (3,))])
+@pytest.mark.parametrize("opset", [8, 10, 11, 17, 25])
+def test_a_step_that_does_not_fit_is_no_error_where_nothing_is_added(before, step, opset):
+    initial, step = np.full(before, 0.5, "f4"), np.full(step, 0.1, "f4")
+    for case in (inputs(0, initial, step), inputs(-1, initial, step), inputs(3, initial, step, np.array(False))):
+        shapes = {"v_initial": [f"a{k}" for k in range(len(before))], "step": [f"b{k}" for k in range(step.ndim)]}
+        for emit_previous in {0, int(opset >= 11)}:
+            assert_definition_agrees("AddStep", opset, case, shapes=shapes, emit_previous=emit_previous)
+            assert_definition_agrees("AddStep", opset, case, (True, False), shapes=shapes, emit_previous=emit_previous)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     values=st.lists(st.tuples(st.floats(width=32), st.floats(width=32)), min_size=1, max_size=7),

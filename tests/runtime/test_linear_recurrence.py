@@ -180,3 +180,16 @@ def test_definition_refuses_what_the_kernel_refuses(a, b):
     for opset in (8, 13, 17):
         with pytest.raises(Exception, match="ONNXRuntimeError"):
             run_ort(one_node("LinearRecurrence", opset, inputs), inputs)
+
+
+@pytest.mark.parametrize("element", [(5,), (2, 5), (5, 3), (1,), ()])
+@pytest.mark.parametrize("opset", [8, 11, 17])
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_elements_that_do_not_fit_are_no_error_where_there_is_no_step(element, opset, flags):
+    initial, series = np.full(3, 0.5, "f4"), np.empty((0, *element), "f4")
+    symbols = {"v_initial": ["v"], "a": ["t", *(f"a{k}" for k in range(len(element)))], "b": None}
+    for b, b_invariant in ((series, 0), (np.ones(element, "f4"), 1)):
+        case = {"v_initial": initial, "a": series, "b": b}
+        assert kernel("LinearRecurrence", list(case.values()), b_invariant=b_invariant)[1].shape == (0, 3)
+        options = {**flags, "b_invariant": b_invariant}
+        assert_definition_agrees("LinearRecurrence", opset, case, shapes=symbols, **options)

@@ -154,3 +154,13 @@ def test_definition_refuses_a_state_that_grows():
     for opset in (8, 13, 17):
         with pytest.raises(Exception, match="ONNXRuntimeError"):
             run_ort(one_node("PrefixSum", opset, inputs), inputs)
+
+
+@pytest.mark.parametrize("element", [(5,), (2, 5), (1,), ()])
+@pytest.mark.parametrize("opset", [8, 11, 17])
+def test_elements_that_do_not_fit_are_no_error_where_there_is_no_step(element, opset):
+    case = {"v_initial": np.full(3, 0.5, "f4"), "x": np.empty((0, *element), "f4")}
+    symbols = {"v_initial": ["v"], "x": ["t", *(f"x{k}" for k in range(len(element)))]}
+    for flags in ({}, {"reverse": 1}, {"emit_previous": 1}):
+        assert_definition_agrees("PrefixSum", opset, case, shapes=symbols, **flags)
+    assert kernel("PrefixSum", list(case.values()))[1].shape == (0, 3)

@@ -87,16 +87,13 @@ def _read(inputs: Sequence[Array | None]) -> tuple[int, Array, Array]:
 def _no_rows(initial: Array, step: Array, emit_previous: bool) -> Array:
     """The scan output of zero iterations: no rows, of the shape that the first would have.
 
-    Where the first addition would fail, that shape is not known, and no axis but the first is given: what was never
-    added is no error.
+    What was never added is no error: where the first addition would fail, rows have the extents of v_initial.
     """
     if emit_previous:
         return np.empty((0, *initial.shape), initial.dtype)
-    try:
-        row = np.broadcast_shapes(initial.shape, step.shape)
-    except ValueError:
-        row = ()
-    return np.empty((0, *row), initial.dtype)
+    pairs = itertools.zip_longest(reversed(initial.shape), reversed(step.shape), fillvalue=1)
+    row = [grown if own == 1 else own for own, grown in pairs]
+    return np.empty((0, *reversed(row)), initial.dtype)
 
 
 def _row_before_growth(initial: Array, shape: tuple[int, ...], count: int) -> Array:

@@ -27,8 +27,7 @@ BODY = f"""{CONSTANTS}
             looplift_updated = Reshape (looplift_sum, looplift_row_shape){EMITTED}
         }}>
         looplift_rows = Gather <axis = 0> (looplift_in_order, looplift_times)
-        looplift_count = Identity (looplift_time)
-        looplift_first = Identity (v_initial){STACKED}"""
+        looplift_count = Identity (looplift_time){STACKED}"""
 
 
 def definition(opset: int) -> onnx.FunctionProto:
