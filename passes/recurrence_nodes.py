@@ -10,6 +10,8 @@ import onnx_ir as ir
 from looplift.passes.over_time import OverTime
 from looplift.patterns.evolution import AddStep, LinearRecurrence, PrefixSum, Term
 from looplift.patterns.proof import Refusal, Refused
+from looplift.patterns.totality import broadcast_surely
+from looplift.patterns.trip import surely_runs
 from looplift.patterns.view import Carry
 from looplift.runtime.ops import DOMAIN
 
@@ -24,12 +26,14 @@ def add_step(
     carry: Carry, evolution: AddStep, over: OverTime, limit: ir.Value, condition: ir.Value | None, previous: bool
 ) -> ir.Node:
     """AddStep (M, cond, v_initial, step)."""
+    _check_sum(evolution.steps, over)
     step = _total([_signed(over.outside(_value(term)), term, over) for term in evolution.steps], over)
     return written(new_node("AddStep", [limit, condition, carry.initial, step], previous=previous), carry, over)
 
 
 def prefix_sum(carry: Carry, evolution: PrefixSum, over: OverTime, previous: bool) -> ir.Node:
     """PrefixSum (v_initial, x)."""
+    _check_sum(evolution.addends, over)
     addends = _series_total(evolution.addends, carry, over)
     return written(new_node("PrefixSum", [carry.initial, addends], previous=previous), carry, over)
 
@@ -45,6 +49,7 @@ def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime,
         a = _number(carry, over, -1 if factor.negated else 1)
     else:
         a = _signed(over.outside(factor.value) if a_stays else _series(factor, carry, over), factor, over)
+    _check_sum(addends, over)
     if addends and b_stays:
         b = _total([_signed(over.outside(_value(term)), term, over) for term in addends], over)
     elif addends:
@@ -115,6 +120,14 @@ def _signed(value: ir.Value, term: Term, over: OverTime) -> ir.Value:
     if value.dtype.is_signed():
         return over.emit.op("Neg", [value])
     return over.emit.op("Sub", [over.emit.tensor(ir.tensor(np.zeros((), value.dtype.numpy()))), value])
+
+
+def _check_sum(terms: Sequence[Term], over: OverTime) -> None:
+    """Terms that the body adds to its state one by one have a sum of their own outside, which nothing may keep from
+    being made where the body never ran."""
+    if not surely_runs(over.trip) and not broadcast_surely([over.types[_value(term)].shape for term in terms]):
+        shapes = " and ".join(f"'{_value(term).name}' {over.types[_value(term)]}" for term in terms)
+        raise Refused(Refusal(f"the sum of {shapes} could fail where the loop runs zero times", over.view.node))
 
 
 def _total(values: Sequence[ir.Value], over: OverTime) -> ir.Value:

@@ -9,7 +9,7 @@ INT_MIN / -1 the hardware trap that engines run into.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -67,8 +67,15 @@ def _shapes(node: ir.Node, types: Types) -> list[tuple[Dim, ...] | None]:
 
 def _broadcasts(node: ir.Node, types: Types) -> bool:
     """Shapes that broadcast for certain. An operand that is read twice broadcasts with itself."""
-    operands = {id(value): types[value].shape for value in node.inputs if value is not None}
-    open_shapes = [shape for shape in operands.values() if shape is None or any(dim != 1 for dim in shape)]
+    return broadcast_surely([types[value].shape for value in dict.fromkeys(node.inputs) if value is not None])
+
+
+def broadcast_surely(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:
+    """Whether tensors of these shapes broadcast, whatever their symbols stand for.
+
+    A symbol broadcasts with 1 and itself: against another one, or a number, it may stand for one that does not fit.
+    """
+    open_shapes = [shape for shape in shapes if shape is None or any(dim != 1 for dim in shape)]
     if len(open_shapes) <= 1:
         return True
     known = [shape for shape in open_shapes if shape is not None]
@@ -118,7 +125,7 @@ def _clip(node: ir.Node, types: Types, opset: int) -> bool:
     return all(types[bound].shape == () for bound in node.inputs[1:] if bound is not None)
 
 
-def _axes(node: ir.Node, opset: int, position: int = 1) -> list[int] | None:
+def known_axes(node: ir.Node, opset: int, position: int = 1) -> list[int] | None:
     """The axes, an attribute or a constant input; empty if left out, None if not known."""
     attribute = node.attributes.get("axes")
     if attribute is not None:
@@ -134,22 +141,23 @@ def _in_range(index: int, extent: int, opset: int) -> bool:
     return (0 if opset < 11 else -extent) <= index < extent
 
 
-def _distinct(axes: list[int], rank: int, opset: int) -> bool:
+def distinct_axes(axes: list[int], rank: int, opset: int) -> bool:
+    """Whether these are axes of a tensor of this rank, none named twice."""
     return all(_in_range(axis, rank, opset) for axis in axes) and len({axis % rank for axis in axes}) == len(axes)
 
 
 def _unsqueeze(node: ir.Node, types: Types, opset: int) -> bool:
-    axes, rank = _axes(node, opset), types[node.inputs[0]].rank
+    axes, rank = known_axes(node, opset), types[node.inputs[0]].rank
     if not axes:
         return False
-    return _distinct(axes, rank + len(axes), opset) if rank is not None else axes == [0]
+    return distinct_axes(axes, rank + len(axes), opset) if rank is not None else axes == [0]
 
 
 def _squeeze(node: ir.Node, types: Types, opset: int) -> bool:
-    axes, shape = _axes(node, opset), types[node.inputs[0]].shape
+    axes, shape = known_axes(node, opset), types[node.inputs[0]].shape
     if axes == []:
         return True
-    if axes is None or shape is None or not _distinct(axes, len(shape), opset):
+    if axes is None or shape is None or not distinct_axes(axes, len(shape), opset):
         return False
     return all(shape[axis] == 1 for axis in axes)
 
@@ -222,12 +230,12 @@ def _slice(node: ir.Node, types: Types, opset: int) -> bool:
     rank, starts, ends = types[node.inputs[0]].rank, types[node.inputs[1]].shape, types[node.inputs[2]].shape
     if rank is None or starts is None or starts != ends or len(starts) != 1 or not isinstance(starts[0], int):
         return False
-    count, axes = starts[0], _axes(node, opset, position=3)
+    count, axes = starts[0], known_axes(node, opset, position=3)
     steps = constant(node.inputs[4], opset) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(count)
     if axes is None or steps is None or steps.shape != (count,) or not steps.all():
         return False
     axes = axes or list(range(count))
-    return len(axes) == count and _distinct(axes, rank, opset)
+    return len(axes) == count and distinct_axes(axes, rank, opset)
 
 
 def _matmul(node: ir.Node, types: Types, opset: int) -> bool:
@@ -239,15 +247,15 @@ def _matmul(node: ir.Node, types: Types, opset: int) -> bool:
     return (
         left[-1] is not None
         and left[-1] == right[-2]
-        and (len(left) == len(right) == 2 or _axes_agree([left[:-2] or (1,), right[:-2] or (1,)]))
+        and (len(left) == len(right) == 2 or broadcast_surely([left[:-2], right[:-2]]))
     )
 
 
 def _reduce(node: ir.Node, types: Types, opset: int) -> bool:
     """Over axes of a known shape without an empty one."""
-    axes, fact = _axes(node, opset), types[node.inputs[0]]
+    axes, fact = known_axes(node, opset), types[node.inputs[0]]
     count = _element_count(fact)
-    return axes is not None and bool(count) and fact.shape is not None and _distinct(axes, len(fact.shape), opset)
+    return axes is not None and bool(count) and fact.shape is not None and distinct_axes(axes, len(fact.shape), opset)
 
 
 def _expand(node: ir.Node, types: Types, opset: int) -> bool:
@@ -255,7 +263,7 @@ def _expand(node: ir.Node, types: Types, opset: int) -> bool:
     shape, target = types[node.inputs[0]].shape, constant(node.inputs[1], opset)
     if shape is None or target is None or target.ndim != 1 or (target < 0).any():
         return False
-    return _axes_agree([shape or (1,), tuple(target.tolist()) or (1,)])
+    return broadcast_surely([shape, tuple(target.tolist())])
 
 
 def _if(node: ir.Node, types: Types, opset: int) -> bool:

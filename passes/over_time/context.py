@@ -11,6 +11,7 @@ import onnx_ir as ir
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.over_time import last_bits
 from looplift.patterns.dependence import Dependence
+from looplift.patterns.empty_stacks import fits_without_rows
 from looplift.patterns.footprint import footprint_of
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence_ops import DOMAIN
@@ -105,6 +106,14 @@ class OverTime:
         """The number of iterations as an int64 scalar."""
         return self._sources.trip_count(self.emit)
 
+    def may_be_empty(self, node: ir.Node) -> bool:
+        """Whether a body node can't fail on stacks without rows, or there are rows for certain."""
+        return (
+            surely_runs(self.trip)
+            or id(node) in self.row_cuts
+            or fits_without_rows(node, self.types, self.view.opset, self.varies)
+        )
+
     def reshaped(self, stack: ir.Value, extents: ir.Value, element: TensorType, node: ir.Node) -> ir.Value:
         """A stack in another shape, all of whose extents are given and may be zero; `element` is what comes out.
 
@@ -134,6 +143,9 @@ class OverTime:
             raise Refused(Refusal("an attribute is a reference to a function's", node))
         before = len(self.emit.nodes)
         stacks = rule(self, node)
+        if not self.may_be_empty(node):
+            shapes = ", ".join(str(self.types[operand]) for operand in node.inputs if operand is not None)
+            raise Refused(Refusal(f"{node.op_type} of {shapes} could fail where the loop runs zero times", node))
         last_bits.mark(self.emit.nodes[before:])
         for output, stacked in zip(node.outputs, stacks, strict=True):
             self._stacks[id(output)] = stacked

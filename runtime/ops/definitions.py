@@ -44,11 +44,11 @@ STACKED = """
         scan_output = Reshape (looplift_stacked, looplift_stacked_shape)"""
 """``scan_output``: the ``looplift_count`` rows ``looplift_rows``, or no rows of ``looplift_row_shape``.
 
-That is a shape to which ``v_initial`` expands, and nothing is computed to get it that might fail. Engines take the shape of a row that was never made from the body's declarations, and our bodies declare none. That
-the count is 0 in the second branch must not show: the branches of an If had one shape before opset 11, so ONNX Runtime
-takes an extent that it sees in one for that of both. The Reshape to its own shape is for ONNX Runtime, which puts a
-branch in place of an If where it knows the condition, and then doesn't find the result that a loop of the same
-subgraph captures.
+That is a shape to which ``v_initial`` expands: nothing is computed to get it that might fail. Engines take the shape of
+a row that was never made from the body's declarations, and our bodies declare none. That the count is 0 in the second
+branch must not show: the branches of an If had one shape before opset 11, so ONNX Runtime takes an extent that it sees
+in one for that of both. The Reshape to its own shape is for ONNX Runtime, which puts a branch in place of an If where
+it knows the condition, and then doesn't find the result that a loop of the same subgraph captures.
 """
 
 CONSTANTS = """

@@ -76,7 +76,9 @@ def test_state_that_grows(before, step, opset):
         run_ort(one_node("AddStep", opset, two, emit_previous=1), two)
 
 
-@pytest.mark.parametrize(("before", "step"), [((3,), (5,)), ((3,), (2, 5)), ((4, 3), (5,)), ((2, 1), (3, 3)), ((0,), (3,))])
+@pytest.mark.parametrize(
+    ("before", "step"), [((3,), (5,)), ((3,), (2, 5)), ((4, 3), (5,)), ((2, 1), (3, 3)), ((0,), (3,))]
+)
 @pytest.mark.parametrize("opset", [8, 10, 11, 17, 25])
 def test_a_step_that_does_not_fit_is_no_error_where_nothing_is_added(before, step, opset):
     initial, step = np.full(before, 0.5, "f4"), np.full(step, 0.1, "f4")
