@@ -16,6 +16,7 @@ from looplift.patterns.evolution import AddStep, Continued, PrefixSum
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence import RecurrenceProof
 from looplift.patterns.recurrence_ops import flag
+from looplift.patterns.totality import broadcast_surely
 from looplift.patterns.trip import Scanned, Trip
 from looplift.patterns.values import source
 from looplift.patterns.view import Carry, LoopView, ScanInput, View
@@ -70,6 +71,19 @@ class MovingParts:
                 node = self._node(carry, over, previous=flag(inner.node, "emit_previous"))
                 return by_iteration(node.outputs[1], inner, over)
         return None
+
+    def may_grow(self, value: ir.Value) -> bool:
+        """Whether the value is a state that the first step may give another shape, so that without one it has not the
+        shape that the body says."""
+        value = source(value)
+        return any(source(carry.updated) is value and self._may_grow(carry) for carry in self._view.carries)
+
+    def _may_grow(self, carry: Carry) -> bool:
+        proof = self._answers[carry.index]
+        if not isinstance(proof, RecurrenceProof) or not isinstance(proof.evolution, AddStep):
+            return False
+        read = [carry.initial, *(term.value for term in proof.evolution.steps)]
+        return not broadcast_surely([self._emit.type_of(value).shape for value in read if value is not None])
 
     def final(self, carry: Carry, over: OverTime) -> ir.Value:
         """The carry's value after the last iteration, or its initial value if there is none."""

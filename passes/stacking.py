@@ -191,7 +191,12 @@ def with_rows_of(emit: Emitter, stack: ir.Value, row_shape: ir.Value) -> ir.Valu
     shape = emit.op("Shape", [stack])
     empty = emit.op("Equal", [emit.slice(shape, 0, 1, 0), emit.const([0])])
     rowless = emit.op("Concat", [emit.const([0]), row_shape], {"axis": 0})
-    return emit.op("Reshape", [stack, emit.op("Where", [empty, rowless, shape])])
+    target = emit.op("Where", [empty, rowless, shape])
+    if emit.opset >= 14:
+        return emit.op("Reshape", [stack, target], {"allowzero": 1})
+    # A zero copies an extent here, so where there are no rows each extent is made zero first.
+    ends = emit.op("Where", [empty, emit.const([0]), shape])
+    return emit.op("Reshape", [emit.op("Slice", [stack, emit.op("Sub", [shape, shape]), ends]), target])
 
 
 def can_join(row: TensorType, axis: int, opset: int) -> bool:

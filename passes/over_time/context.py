@@ -34,6 +34,10 @@ class Sources(Protocol):
         """The number of iterations, an int64 scalar, never negative."""
         ...
 
+    def may_grow(self, value: ir.Value) -> bool:
+        """Whether the value is a state whose shape the first iteration may change."""
+        ...
+
 
 Rule = Callable[["OverTime", ir.Node], "Sequence[ir.Value]"]
 
@@ -108,11 +112,13 @@ class OverTime:
 
     def may_be_empty(self, node: ir.Node) -> bool:
         """Whether a body node can't fail on stacks without rows, or there are rows for certain."""
-        return (
-            surely_runs(self.trip)
-            or id(node) in self.row_cuts
-            or fits_without_rows(node, self.types, self.view.opset, self.varies)
-        )
+        if surely_runs(self.trip) or id(node) in self.row_cuts:
+            return True
+        if node.op_type != "Identity" and any(
+            self._sources.may_grow(value) for value in node.inputs if value is not None
+        ):
+            return False
+        return fits_without_rows(node, self.types, self.view.opset, self.varies)
 
     def reshaped(self, stack: ir.Value, extents: ir.Value, element: TensorType, node: ir.Node) -> ir.Value:
         """A stack in another shape, all of whose extents are given and may be zero; `element` is what comes out.
