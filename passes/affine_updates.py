@@ -36,7 +36,8 @@ class AffineUpdates:
     3. what v is multiplied with and what is added depend on no state whose evolution is unknown (the rewriting would
        be for nothing);
     4. v' is known to have the shape of v;
-    5. v is of integers, whose arithmetic is a ring (modulo 2^n), or results may round differently.
+    5. v is of integers, whose arithmetic is a ring (modulo 2^n), or results may round differently;
+    6. everything between v and v' has the element type of v, a signed one where something is negated.
 
     Preserves bits of integers. On floats it rounds elsewhere, and an infinite v stays infinite where infinities may
     have cancelled to NaN: it is done only where bits are not asked for.

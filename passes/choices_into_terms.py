@@ -29,7 +29,8 @@ class ChoicesIntoTerms:
     Legal if
     1. the carry is updated by a Where whose condition does not depend on the carry;
     2. each of its two values is the carry, multiplied at most once, then added to at most once, by what does not
-       depend on the carry (`patterns.evolution`).
+       depend on the carry (`patterns.evolution`);
+    3. the element type is known, and signed if a term is negated; the opset has Where (9).
 
     The shapes broadcast to the same: the same tensors come together. Preserves bits: v*1 and v + -0 are v for every
     number, -0 and infinities among them (a NaN stays one), and the terms that are not chosen enter no operation.

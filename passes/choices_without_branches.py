@@ -46,7 +46,9 @@ class ChoicesWithoutBranches:
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
        may skip work that is worth skipping;
     5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
-       1.32) takes 0 where it should take -0.
+       1.32) takes 0 where it should take -0;
+    6. both branches together have no more than `LARGEST` nodes, all of them cheap, and no initializers; the opset has
+       Where (9).
 
     Preserves bits: one of two values is taken as it is.
     """

@@ -29,7 +29,8 @@ class CountByRunning:
     Legal if
     1. the body's cond is closed (`patterns.simulation`): made from constants, the iteration number, and carries that
        start as constants and are updated by closed values alone;
-    2. computed iteration by iteration, it is false at last, after `LONGEST` iterations at most.
+    2. computed iteration by iteration, it is false at last, after `LONGEST` iterations at most;
+    3. the opset is 9 or later.
 
     M, if there is one, stays a bound, and so does the cond. Where the node has no cond input, the body's cond is
     obeyed, as for `CountWhileLoops`. Preserves bits: every op that is computed here rounds as the standard says.

@@ -53,11 +53,18 @@ class CountWhileLoops:
        number lies between the bound and the end of the type, none ever will, and the loop is endless. Endless is
        M iterations if there is M, and INT64_MAX if not. The same for a float-borne counter, which sticks at 2^p.
 
+    6. an int64 counter moves by `LONGEST_STRIDE` at most, and one that is compared in floating point starts so that it
+       can't reach the end of int64 in `FEASIBLE` iterations;
+    7. a test for inequality is one of integers, of a counter that moves by 1 or -1 and wraps, with a bound in its
+       range; no loop goes on while a counter *equals* a bound, nor while a comparison with what may be NaN is false;
+    8. the opset is 9 or later, from which on integers compare; 10 where Mod must tell whether a counter wraps, which
+       starts anywhere and moves by more than 1.
+
     Numbers of iterations above `FEASIBLE` may come out as another number above it. A loop that never ends, or never
     would, gives no result, and so none that could differ. The arithmetic saturates, for any int64. Preserves bits.
 
     Where the node has no cond input, the body's cond is obeyed, as engines do, although the table in the Loop
-    specification says that it is ignored; afterwards both readings agree. Needs opset 9.
+    specification says that it is ignored; afterwards both readings agree.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:

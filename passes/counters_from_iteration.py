@@ -37,7 +37,8 @@ class CountersFromIteration:
     3. its shape is known and stays, and is not below the iteration number's in rank (bodies may declare that as
        [1]): the formula has the counter's shape;
     4. its last value is not read, or the number of iterations n is computed before the loop: M where the cond holds,
-       at least 0. The last value is then c + s * n.
+       at least 0. The last value is then c + s * n, and the cond is known to hold one element;
+    5. the opset is 9 or later, and from 11 on unless something is carried still: a Loop-1 with stacks wants a carry.
 
     Preserves bits.
     """

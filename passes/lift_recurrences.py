@@ -7,11 +7,23 @@ Legality, each shown for the loop at hand or the loop stays:
    on the carry, nor two carries on each other.
 3. Everything between the scan inputs, the states and the outputs has a rule that computes it for all iterations at
    once (`passes.over_time`): the same operator on the same elements.
-4. What is moved out of the body can't fail where the loop runs zero times.
+4. What is moved out of the body can't fail where the loop runs zero times (unless it surely runs): what is the same in
+   every iteration can't fail at all (`patterns.totality`), what is computed for all of them not by its shapes
+   (`patterns.empty_stacks`), terms that are joined broadcast for certain, and nothing but a copy reads states whose
+   shape the first step may change.
 5. A state whose node wants one shape keeps its shape; AddStep grows as the Loop does. States before the steps that
    may have two shapes can't be computed with; handed out as they are, they fail as in the Loop.
 6. What is left in a smaller loop reads nothing that was taken out of it.
 7. The definitions of our own ops are never entered.
+8. No value is held for all iterations that takes far more memory than the loop's own tensors: 2 GiB where the trip count
+   is known, else 256 times the largest element that is kept anyway (`patterns.footprint`).
+9. A value that is the same in every iteration is repeated for each only if it is no bfloat16, since ONNX Runtime has no
+   Expand of those, and not behind the batch axis of a Scan-8.
+10. What is written exists in the model's opset: extents that may be zero need the Reshape of opset 14, constants other
+    than floats and small integers opset 9; and before opset 11 a smaller loop keeps a carry, since Loop-1 wants one.
+11. No attribute of a node that is moved refers to one of a function, and none holds a graph.
+12. Several addends are joined only where additions wrap (integers), or bits are not asked for; a sign is taken out of a
+    term only where the element type is known.
 
 Not a condition, but asked too: that the target gains by it (`passes.lowering.gain`).
 

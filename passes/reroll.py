@@ -50,6 +50,9 @@ class Reroll:
     nothing else, their bodies compute the same from their carries, and their cond inputs are the same. Then the
     second runs max(M1, 0) + max(M2, 0) iterations from the first one's initial values.
 
+    Trip counts that are no constants want opset 12, whose Min and Max take int64; of the tuples of states that might
+    come after the first step, `CANDIDATES` are tried.
+
     Preserves bits: every operation stays, in its order. Trip counts whose product or sum exceeds int64 are cut to
     what int64 holds, which no machine runs to its end; constant ones are refused.
     """

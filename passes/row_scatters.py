@@ -31,7 +31,8 @@ class RowScatters:
     1. axis 0 is written, without a reduction;
     2. `indices` are copies of one number that counts in the loop and is never negative (`patterns.index`), where both
        operators take it, or fail, alike;
-    3. `updates` have, for certain, the shape of one row of `data`, so that every element of the row is written once.
+    3. `updates` have, for certain, the shape of one row of `data`, so that every element of the row is written once;
+    4. the opset is 11 or later.
 
     Preserves bits: values are only stored.
     """

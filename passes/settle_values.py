@@ -36,7 +36,8 @@ class SettleValues:
     each time, it becomes a constant; if to ``first + stride * iteration``, it is written so. A ScatterND whose
     indices name the elements of one row, in order, writes the row as a whole.
 
-    Legal since the numbers are those that the body computes, in each iteration that can run. Preserves bits.
+    Legal if M is a constant of 1 to `LONGEST`, all iterations can be computed now, and the opset is 13 or later: the
+    numbers are those that the body computes, in each iteration that can run. Preserves bits.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:

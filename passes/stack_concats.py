@@ -43,7 +43,9 @@ class StackConcats:
        nowhere else;
     2. the ranks of the initial value and of what is appended are known and equal;
     3. what is appended has the same extent along the axis in every iteration (proven from the types; the other
-       extents Concat itself demands to be equal, and a scan output does too: an error stays an error).
+       extents Concat itself demands to be equal, and a scan output does too: an error stays an error);
+    4. where more than one element is appended, the extents are known to be positive or the opset is 14, which can
+       reshape to extents of zero; the opset is 10 or later.
 
     With zero iterations the initial value comes back, whatever the shape of the rows would have been.
     Preserves bits: values are only stored elsewhere.

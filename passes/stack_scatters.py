@@ -49,7 +49,8 @@ class StackScatters:
        slice along another axis (`patterns.grid_writes`);
     2. the index in iteration k is ``first + stride * k`` with constants first >= 0 and stride >= 1, so that each row
        is written once (`patterns.index`);
-    3. the body reads the tensor otherwise at most for its shape, which the writes do not change.
+    3. the body reads the tensor otherwise at most for its shape, which the writes do not change;
+    4. the opset is 11 or later.
 
     The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before.
     Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.

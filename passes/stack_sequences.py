@@ -48,7 +48,9 @@ class StackSequences:
        and is no output of a graph;
     3. all elements have one shape: proven from the types, or demanded by a ConcatFromSequence with ``new_axis=1``
        right beside the loop, which fails otherwise (so does the scan output: an error stays an error);
-    4. the rank is known where an axis other than the first is meant, the shape where rows are joined.
+    4. the rank is known where an axis other than the first is meant, the shape where rows are joined;
+    5. several appends per iteration, and joins along an axis of more than one element, have positive extents, or the
+       opset is 14, which can reshape to extents of zero.
 
     Preserves bits: values are only stored elsewhere. One error becomes a result: concatenating a sequence of no
     elements fails in ONNX, a scan output of zero rows does not. The journal says so.
