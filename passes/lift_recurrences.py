@@ -15,8 +15,8 @@ Legality, each shown for the loop at hand or the loop stays:
    may have two shapes can't be computed with; handed out as they are, they fail as in the Loop.
 6. What is left in a smaller loop reads nothing that was taken out of it.
 7. The definitions of our own ops are never entered.
-8. No value is held for all iterations that takes far more memory than the loop's own tensors: 2 GiB where the trip count
-   is known, else 256 times the largest element that is kept anyway (`patterns.footprint`).
+8. No value is held for all iterations that takes far more memory than the loop's own tensors: 2 GiB where the trip
+   count is known, else 256 times the largest element that is kept anyway (`patterns.footprint`).
 9. A value that is the same in every iteration is repeated for each only if it is no bfloat16, since ONNX Runtime has no
    Expand of those, and not behind the batch axis of a Scan-8.
 10. What is written exists in the model's opset: extents that may be zero need the Reshape of opset 14, constants other
