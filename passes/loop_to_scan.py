@@ -59,8 +59,7 @@ class LoopToScan:
     4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong;
     5. rows lie at any address in the tensors that a Scan reads and writes, which no operator that reads or writes
        them in place may mind (`patterns.placement`); a row that one minds is read as before;
-    6. the opset is 9 or later; 11 unless the trip count is a constant up to `LONGEST_CONSTANT`, and where a loop that
-       may run no iteration stacks rows, whose extents are numbers or those of tensors around.
+    6. the opset is 9 or later; 11 unless the trip count is a constant up to `LONGEST_CONSTANT`.
 
     The cond is true whenever the body runs; what else reads the iteration number scans over ``0, 1, 2, ...``. Body
     outputs that are body inputs, or that are named twice, are copied: ONNX Runtime gets them wrong in a Scan.
