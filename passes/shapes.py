@@ -20,13 +20,16 @@ from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import LoopView, ScanView, is_loop, is_scan, view_of
 
 
+NOTE = "looplift.declared"
+"""Key in the ``meta`` of a body's input or output: the shape that the model declared of it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """Shapes that a model declared, to be declared again at the end: what engines read of bodies, and its interface."""
+    """Shapes that a model declared, to be declared again at the end: of its interface. `NOTE` has those of bodies."""
 
     inputs: tuple[ir.Shape | None, ...]
     outputs: tuple[ir.Shape | None, ...]
-    ports: tuple[tuple[ir.Value, ir.Shape], ...]
 
     def restore(self, model: ir.Model) -> None:
         """Declares them again, and takes away the names that `forget_declared` gave to extents."""
@@ -34,8 +37,8 @@ class Declared:
             for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
                 if value.shape is not None and not all(dim is None or is_public(dim) for dim in _dims(value.shape)):
                     value.shape = ir.Shape([dim if is_public(dim) else None for dim in _dims(value.shape)])
-        for value, shape in self.ports:
-            value.shape = shape
+        for value in _ports(model):
+            value.shape = value.meta.pop(NOTE, value.shape)
         for value, given in zip(model.graph.inputs, self.inputs, strict=True):
             value.shape = given
         for value, given in zip(model.graph.outputs, self.outputs, strict=True):
@@ -48,7 +51,9 @@ def forget_declared(model: ir.Model) -> Declared:
     The ranks of a Loop's iteration number and cond input stay, too: engines obey them.
     """
     graph = model.graph
-    ports = [(value, value.shape) for value in _ports(model) if value.shape is not None]
+    for value in _ports(model):
+        if value.shape is not None:
+            value.meta[NOTE] = value.shape
     shapes = [
         [None if value.shape is None else ir.Shape(value.shape) for value in each]
         for each in (graph.inputs, graph.outputs)
@@ -63,7 +68,7 @@ def forget_declared(model: ir.Model) -> Declared:
             if id(value) not in obeyed:
                 value.shape = None
     _name_inputs(graph)
-    return Declared(tuple(shapes[0]), tuple(shapes[1]), tuple(ports))
+    return Declared(tuple(shapes[0]), tuple(shapes[1]))
 
 
 def _ports(model: ir.Model) -> Iterator[ir.Value]:

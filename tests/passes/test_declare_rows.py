@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from looplift.passes import run_pipeline
+from looplift.runtime import Session
 from tests.helpers import assert_same, find, model, ops, run_ort
 from tests.passes.places import everywhere, feeds
 
@@ -65,3 +66,35 @@ def test_what_is_declared_is_proven():
     x = np.ones((1, 3), np.float32)
     assert run_ort(after, {"n": np.array(0), "x": x})[1].shape == (0, 1, 1)
     assert_same(before, after, {"n": np.array(2), "x": x})
+
+
+COPIED = [
+    """
+agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
+  t = Loop (n, "") <body = b (int64 i, bool ci) => (bool co, float[?,3] r) {
+    co = Identity(ci) e = Exp(v) q = Reshape(e, shape) r = Identity(q)
+  }>
+}""",
+    """
+agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
+  t = Scan <num_scan_inputs = 1, body = b (float x) => (float[?,3] r) {
+    q = ConstantOfShape(shape) r = Identity(q)
+  }> (v)
+}""",
+]
+"""The row's shape is declared of a copy, and can't be proven: ONNX Runtime runs no Scan without, in a body."""
+
+
+@pytest.mark.parametrize("target", ["kernel", "standard"])
+@pytest.mark.parametrize("text", COPIED)
+def test_a_declared_row_stays_declared_where_its_copy_goes(text, target):
+    before = model(text)
+    after, _ = run_pipeline(before, target=target)
+    feed = {"n": np.array(0), "v": np.ones(3, np.float32), "shape": np.array([1, 3])}
+    assert ops(after.graph) != ops(before.graph)
+    for trips in (0, 2):
+        given = {**feed, "n": np.array(trips)}
+        assert run_ort(before, given) is not None
+        assert_same(before, after, given)
+        wanted, got = (Session(each, "numpy").run(None, given) for each in (before, after))
+        assert [each.shape for each in got] == [each.shape for each in wanted]
