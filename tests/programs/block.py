@@ -42,10 +42,13 @@ class Var:
     trips: int = 0
 
     def info(self, style: str = "symbols", name: str = "") -> onnx.ValueInfoProto:
-        """Its declaration; styles: ``symbols``, ``ranks`` (no dim is known), ``type`` (no shape), ``nothing``."""
+        """Its declaration; styles: ``symbols``, ``ranks`` (no dim is known), ``type`` (no shape), ``nothing``,
+        ``lie`` (dims that it does not have: of a body's values no engine checks them)."""
         if style == "nothing":
             return onnx.ValueInfoProto(name=name or self.name)
         shape = [None if isinstance(d, str) and (style == "ranks" or d.startswith("?")) else d for d in self.dims]
+        if style == "lie":
+            shape = [d + 1 if isinstance(d, int) else "A" for d in self.dims]
         return helper.make_tensor_value_info(name or self.name, self.dtype, None if style == "type" else shape)
 
 
@@ -126,6 +129,10 @@ class Writer:
         both = self.broadcast(var, into)
         return var.dtype == into.dtype and both is not None and tuple(map(self.size, both)) == self.shape(into)
 
+    def carried_style(self) -> str:
+        """How a carried value is declared in a body."""
+        return "lie" if self.chance(0.02) else self.style()
+
     def style(self, shaped: bool = False) -> str:
         """How something inside is declared; `shaped`: mostly with a shape, which ONNX Runtime wants to know of rows."""
         weights = (16, 6, 1, 1) if shaped else (8, 2, 3, 2)
@@ -189,6 +196,11 @@ class Block:
         name = self.writer.fresh("k")
         tensor = helper.make_tensor(name, dtype, values.shape, values.reshape(-1).tolist())
         home = self if self.writer.chance(0.5) else self.root
+        short = {T.FLOAT: "value_float", T.INT64: "value_int"}.get(dtype)
+        if short and values.ndim < 2 and values.size and self.writer.opset >= 12 and self.writer.chance(0.2):
+            short, number = (short, values.item()) if values.ndim == 0 else (f"{short}s", values.tolist())
+            home.nodes.insert(0, helper.make_node("Constant", [], [name], **{short: number}))
+            return Var(name, dtype, values.shape)
         if self.root.holds_initializers and self.writer.chance(0.4):
             self.writer.used["initializer inside" if home.depth else "initializer outside"] += 1
             home.initializers.append(tensor)

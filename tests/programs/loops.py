@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper
 
-from programs.block import Block, Dim, Var
+from programs.block import Block, Dim, Var, allows
 from programs.ordinary import ORDINARY, binary, read_row
 from programs.updates import Grown, grow, update
 
@@ -39,21 +39,30 @@ def loop(block: Block) -> list[Var] | None:
     index = Var(writer.fresh("i"), T.INT64, shape, "iteration", trips)
     keep = Var(writer.fresh("c"), T.BOOL, ())
     states = [Var(writer.fresh("p"), v.dtype, v.dims) for v in starts]
+    steps = [widening(block, v) if trips > 1 and writer.chance(0.06) else None for v in starts]
+    states = [widened(block, state, step) for state, step in zip(states, steps, strict=True)]
     body.own += [index, keep, *states]
     series = body.find(lambda v: v.role == "series" and writer.size(v.dims[0]) >= trips, local=0)
     if series is not None and writer.chance(0.7):
         read_row(body, series, index)
     fill(body, writer.random.randint(0, 3))
-    updated = [update(body, state, states) or state for state in states]
-    stacked = writer.some(body.own, 0, 3)
+    updated = [
+        update(body, state, states) or state
+        if step is None
+        else body.add("Add", [state, step], state.dtype, state.dims)
+        for state, step in zip(states, steps, strict=True)
+    ]
+    stacked = writer.some([v for v in body.own if v not in states or v.dims == starts[states.index(v)].dims], 0, 3)
     test = count(block, body, starts, states, updated) if writer.chance(0.15) else end_test(body, index, keep, limit)
     row = body.find(lambda v: len(v.dims) < 2 and v != keep) if writer.chance(0.2) else None
     grown = grow(block, body, row, trips) if row is not None else None
     outs = outputs_of(body, [test, *updated, *stacked])
     inputs = [index.info(), keep.info("type" if start and writer.chance(0.06) else "symbols")]
-    inputs += [v.info(writer.style()) for v in states]
-    declared = [outs[0].info()] + [v.info(writer.style()) for v in outs[1:]]
-    finals = [Var(writer.fresh("v"), v.dtype, v.dims) for v in starts]
+    wide = {v.name for v, step in zip(states, steps, strict=False) if step is not None}
+    inputs += [v.info("type" if v.name in wide else writer.carried_style()) for v in states]
+    declared = [outs[0].info()] + [v.info(writer.carried_style()) for v in outs[1 : 1 + len(states)]]
+    declared += [v.info(writer.style()) for v in outs[1 + len(states) :]]
+    finals = [Var(writer.fresh("v"), v.dtype, v.dims) for v in states]
     stacks = [Var(writer.fresh("s"), v.dtype, (writer.unknown(trips), *v.dims), "series") for v in stacked]
     if grown is not None:
         inputs.append(grown.declared[0])
@@ -63,6 +72,26 @@ def loop(block: Block) -> list[Var] | None:
     names = [v.name for v in finals] + ([writer.fresh("g")] if grown else []) + [v.name for v in stacks]
     node = helper.make_node("Loop", initial, names, name=writer.fresh("loop"), body=body.graph(inputs, declared))
     return finish(block, node, finals + stacks, grown, names[len(finals)] if grown else "")
+
+
+def widening(block: Block, start: Var) -> Var | None:
+    """What makes a state larger when it is added for the first time, and not again."""
+    writer = block.writer
+
+    def widens(var: Var) -> bool:
+        both = writer.broadcast(var, start)
+        return var.dtype == start.dtype and both is not None and tuple(map(writer.size, both)) != writer.shape(start)
+
+    return block.find(lambda v: allows("Add", writer.opset, v.dtype) and widens(v))
+
+
+def widened(block: Block, state: Var, step: Var | None) -> Var:
+    """The state as it is from the second iteration on."""
+    dims = None if step is None else block.writer.broadcast(state, step)
+    if dims is None:
+        return state
+    block.writer.used["widening state"] += 1
+    return Var(state.name, state.dtype, tuple(block.writer.unknown(block.writer.size(d)) for d in dims))
 
 
 def finish(block: Block, node: onnx.NodeProto, outs: list[Var], grown: Grown | None, last: str) -> list[Var]:
@@ -156,6 +185,8 @@ def initial_values(block: Block) -> list[Var]:
     writer = block.writer
     main = [v for v in block.scope if v.dtype == writer.main and v.role != "series"]
     count = writer.random.choices((1, 2, 3, 4), (4, 4, 2, 1))[0]
+    own = [v for v in block.own if v in main] if block.depth else []
+    main = own if own and writer.chance(0.5) else main
     values = [writer.pick(main) if main and writer.chance(0.75) else writer.pick(block.scope) for _ in range(count)]
     return [v if v is not None and writer.chance(0.9) else block.number(writer.main) for v in values]
 
@@ -173,7 +204,9 @@ def scan(block: Block) -> list[Var] | None:
     """A Scan over one or two series, in any direction, along any axis."""
     writer = block.writer
     first = block.find(lambda v: len(v.dims) > 0 and writer.size(v.dims[0]) > 0, local=0.3)
-    if first is None or writer.opset < 9:
+    if writer.opset < 9:
+        return batched_scan(block)
+    if first is None:
         return None
     alike = [v for v in block.scope if v.dims[:1] == first.dims[:1]]
     xs = [first, *writer.some(alike, 0, 1)]
@@ -205,6 +238,30 @@ def scan(block: Block) -> list[Var] | None:
         "Scan", names, [v.name for v in (*finals, *stacks)], name=writer.fresh("scan"), **attributes
     )
     return finish(block, node, finals + stacks, None, "")
+
+
+def batched_scan(block: Block) -> list[Var] | None:
+    """A Scan of version 8: over the second axis, for each element of a batch."""
+    writer = block.writer
+    series = block.find(lambda v: len(v.dims) > 1)
+    state = series and block.find(lambda v: v.dims[:1] == series.dims[:1])
+    if series is None or state is None:
+        return None
+    body = block.inner()
+    before = Var(writer.fresh("p"), state.dtype, state.dims[1:])
+    row = Var(writer.fresh("x"), series.dtype, series.dims[2:])
+    body.own += [before, row]
+    fill(body, writer.random.randint(0, 2))
+    outs = outputs_of(body, [update(body, before, [before]) or before, *writer.some(body.own, 1, 2)])
+    graph = body.graph([before.info(), row.info()], [v.info() for v in outs])
+    results = [Var(writer.fresh("v"), state.dtype, state.dims)]
+    results += [Var(writer.fresh("s"), v.dtype, (*series.dims[:2], *v.dims)) for v in outs[1:]]
+    names = ["", state.name, series.name]
+    node = helper.make_node(
+        "Scan", names, [v.name for v in results], name=writer.fresh("scan"), body=graph, num_scan_inputs=1
+    )
+    writer.used["Scan-8"] += 1
+    return finish(block, node, results, None, "")
 
 
 def moved(stack: Var, axis: int) -> Var:

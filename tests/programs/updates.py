@@ -18,8 +18,9 @@ def update(block: Block, state: Var, before: list[Var]) -> Var | None:
     kinds = {step: 8, scaled: 4, chosen: 3, branched: 2, there_and_back: 2, other: 3, kept: 1, counter: 2, written: 2}
     kind = writer.random.choices(list(kinds), list(kinds.values()))[0]
     made = kind(block, state, before)
-    if made is not None:
-        writer.used[f"update: {kind.__name__}"] += 1
+    if made is None or writer.shape(made) != writer.shape(state):
+        return None
+    writer.used[f"update: {kind.__name__}"] += 1
     return made
 
 
