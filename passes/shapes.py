@@ -19,7 +19,6 @@ from looplift.patterns.types import PRIVATE, Dim, Types, infer_node, is_public, 
 from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import LoopView, ScanView, is_loop, is_scan, view_of
 
-
 NOTE = "looplift.declared"
 """Key in the ``meta`` of a body's input or output: the shape that the model declared of it."""
 
