@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ class Session:
         max_iterations: a bound for every Loop. One that nothing ends runs so often; one that would run on is an error.
         progress: called about ten times a second during a loop with the node's name, the iteration and the limit
             (None if only a condition ends the loop).
+        extra: ops of the caller's own by domain and name: a function of the inputs that gives the one output, which is
+            of the first input's type; it may give another each time.
 
     Raises:
         LoopliftError: the model is not valid, an op is unknown, or there is no such device.
@@ -56,6 +59,7 @@ class Session:
         definitions: bool = False,
         max_iterations: int | None = None,
         progress: Progress | None = None,
+        extra: Mapping[tuple[str, str], Callable[..., Any]] = MappingProxyType({}),
     ) -> None:
         self._model = _read(model)
         chosen = devices.choose(device, self._model, definitions=definitions)
@@ -74,6 +78,7 @@ class Session:
             definitions=definitions,
             max_iterations=max_iterations,
             progress=progress,
+            extra=extra,
         )
 
     def get_inputs(self) -> list[ValueInfo]:

@@ -16,13 +16,13 @@ from looplift import interop
 from looplift.checking.compare import Value
 from looplift.checking.deadline import run_within
 from looplift.checking.engines import OnnxRuntime, Pair, has_onnxruntime
+from looplift.checking.excuses import Excuses
 from looplift.checking.inputs import Case, Cases, Feeds
 from looplift.checking.outcome import Check
 from looplift.checking.pairs import interpreter_pair, longest_run, onnxruntime_pair
 from looplift.checking.shrink import shrink
 from looplift.checking.tally import Tally, outputs_of
 from looplift.checking.trips import trip_inputs
-from looplift.passes.over_time.last_bits import marks
 from looplift.runtime.errors import LoopliftError
 
 SHARE_OF_SHRINKING = 0.25
@@ -110,7 +110,8 @@ class _Run:
             source.require_data()
         models = interop.to_ir(sources[0]), interop.to_ir(sources[1])
         _require_same_ports(*models)
-        self.tally.prepare(outputs_of(models[0]), self.ulp, marks(models[1]))
+        excuses = Excuses(*models, seconds=longest_run(self.seconds))
+        self.tally.prepare(outputs_of(models[0]), self.ulp, excuses)
         with contextlib.ExitStack() as stack:
             pairs = self._pairs(sources, models, stack)
             made = Cases(models, seed=self.seed, runs=_runs(pairs), endless=bool(pairs) and pairs[0].strict)

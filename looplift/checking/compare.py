@@ -22,12 +22,14 @@ class Comparison:
         ulp: largest distance in units in the last place (for integers: in value); 0 if equal or not comparable.
         dtype: the expected one.
         message: what differs first; empty if equal.
+        share: the largest distance of what `Tolerance.last_bits` took as equal, of the largest element's magnitude.
     """
 
     equal: bool
     ulp: int = 0
     dtype: str = ""
     message: str = ""
+    share: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Tolerance:
         rank: that the original declares; rows do not become known beyond it.
         last_bits: the model computes over time what engines add in an order of their own, or approximate: elements may
             be `LAST_BITS` units of the type's precision apart, of the largest element's magnitude.
+        spread: with `last_bits`: and no further apart than `SPREADS` times this, for each element of a tensor; for a
+            sequence a list.
         numbers: False leaves the elements out: they are random.
         shapes: False leaves the shapes out, too.
     """
@@ -53,6 +57,7 @@ class Tolerance:
     zero_is_unknown: bool = False
     rank: int | None = None
     last_bits: bool = False
+    spread: Any = None
     numbers: bool = True
     shapes: bool = True
 
@@ -76,6 +81,9 @@ EXACT = Tolerance()
 LAST_BITS = 4096
 """Units: a sum of n products, added in another order, is off by at most about n of them, and far less as a rule."""
 
+SPREADS = 2.0
+"""Two results may each be off by what is found for one, in opposite directions."""
+
 
 def compare(expected: Value, got: Value, tolerance: Tolerance = EXACT) -> Comparison:
     """Compares what the original gave with what the rewritten model gave."""
@@ -95,7 +103,9 @@ def _compare_sequences(expected: list[Value], got: Value, tolerance: Tolerance) 
         return Comparison(False, message=f"{_describe(expected)} became {_describe(got)}")
     result = Comparison(True)
     for index, (one, other) in enumerate(zip(expected, got, strict=True)):
-        item = compare(one, other, tolerance)
+        if isinstance(spread := tolerance.spread, list):
+            spread = spread[index] if index < len(spread) else 0.0
+        item = compare(one, other, dataclasses.replace(tolerance, spread=spread))
         if not item.equal:
             item = dataclasses.replace(item, message=f"element {index}: {item.message}")
         result = _worse(result, item)
@@ -104,7 +114,9 @@ def _compare_sequences(expected: list[Value], got: Value, tolerance: Tolerance) 
 
 def _worse(first: Comparison, second: Comparison) -> Comparison:
     worse = second if first.equal else first
-    return dataclasses.replace(worse, ulp=max(first.ulp, second.ulp), dtype=first.dtype or second.dtype)
+    message = worse.message or first.message or second.message
+    ulp, share = max(first.ulp, second.ulp), max(first.share, second.share)
+    return dataclasses.replace(worse, ulp=ulp, dtype=first.dtype or second.dtype, message=message, share=share)
 
 
 def _describe(value: Value) -> str:
@@ -134,8 +146,10 @@ def _compare_tensors(expected: Array, got: Array, tolerance: Tolerance) -> Compa
     ulp = ulp_distance(expected, got)
     if _comparable(expected, got) and ulp <= tolerance.ulp:
         return Comparison(True, ulp, dtype)
-    if tolerance.last_bits and is_float(expected.dtype) and _close(_widened(expected), _widened(got), expected.dtype):
-        return Comparison(True, ulp, dtype, "only last bits differ")
+    if tolerance.last_bits and is_float(expected.dtype):
+        share = _share(_widened(expected), _widened(got), expected.dtype, tolerance.spread)
+        if share is not None:
+            return Comparison(True, ulp, dtype, "only last bits differ", share)
     first = tuple(int(k) for k in np.argwhere(differing)[0])
     message = (
         f"{int(differing.sum())} of {expected.size} elements differ, first at {list(first)}: "
@@ -151,20 +165,27 @@ def _comparable(expected: Array, got: Array) -> bool:
     return expected.dtype.kind in "iu"
 
 
-def _close(expected: Array, got: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether two results can come from the same sums, added in different orders, of functions rounded differently."""
+def _share(expected: Array, got: Array, dtype: np.dtype[Any], spread: Any) -> float | None:
+    """How far apart two results are, if they can come from the same sums added in different orders; None if not."""
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     precision = float(limits.eps)
     finite = np.isfinite(expected) & np.isfinite(got)
     largest = float(np.abs(expected[finite]).max(initial=0.0))
-    bound = min(LAST_BITS * precision, 2**-5) * largest
+    bound: Any = min(LAST_BITS * precision, 2**-5) * largest
+    if spread is not None:
+        if np.shape(spread) not in ((), expected.shape):
+            return None
+        bound = np.minimum(bound, SPREADS * np.asarray(spread))
     # Near the largest number one order may overflow where another does not, or give NaN for infinity.
     huge = float(limits.max) / 1024
     overflows = (~np.isfinite(expected) | (np.abs(expected) > huge)) & (~np.isfinite(got) | (np.abs(got) > huge))
     with np.errstate(all="ignore"):
-        near = finite & (np.abs(expected - got) <= bound)
+        away = np.abs(expected.astype(np.float64) - got.astype(np.float64))
+        near = finite & (away <= bound)
     opposite = np.isinf(expected) & np.isinf(got) & (expected != got)
-    return bool(np.all((near | overflows | (expected == got)) & ~opposite))
+    if not np.all((near | overflows | (expected == got)) & ~opposite):
+        return None
+    return float(away[near].max(initial=0.0)) / largest if largest else 0.0
 
 
 def _is_text(array: Array) -> bool:

@@ -12,7 +12,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import onnx
@@ -81,13 +83,22 @@ class Interpreter:
         device: as for a session.
         seconds: a loop that is still running after this time is an error.
         definitions: run our ops by their definitions instead of their kernels.
+        extra: as for a session.
     """
 
-    def __init__(self, model: ir.Model, *, seconds: float, device: str = "numpy", definitions: bool = False) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        seconds: float,
+        device: str = "numpy",
+        definitions: bool = False,
+        extra: Mapping[tuple[str, str], Callable[..., Any]] = MappingProxyType({}),
+    ) -> None:
         self._seconds = seconds
         self._deadline = 0.0
         self._session = Session(
-            model, device, definitions=definitions, max_iterations=MAX_ITERATIONS, progress=self._watch
+            model, device, definitions=definitions, max_iterations=MAX_ITERATIONS, progress=self._watch, extra=extra
         )
 
     def _watch(self, _node: str, _iteration: int, _limit: int | None) -> None:

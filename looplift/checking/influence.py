@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from looplift.patterns.values import STANDARD, captures, subgraphs
+from looplift.patterns.values import STANDARD, captures, nodes_within, subgraphs
 
 Labels = frozenset[Any]
 NONE: Labels = frozenset()
@@ -91,6 +91,14 @@ def node_label(node: ir.Node) -> str:
     return node.name or next((value.name for value in node.outputs if value.name), None) or node.op_type
 
 
+def nodes_reached(model: ir.Model, source: Source) -> list[ir.Node]:
+    """The nodes that read numbers which labels reach; all nodes of functions count as such."""
+    flow = _Flow(model, source, {}, {})
+    flow.outputs(model.graph, "/")
+    found = [node for node in nodes_within(model.graph) if any(flow.of(value).numbers for value in node.inputs)]
+    return [*found, *(node for function in model.functions.values() for node in nodes_within(function))]
+
+
 class _Flow:
     """Follows the labels through a graph or a function of a model."""
 
@@ -113,13 +121,14 @@ class _Flow:
         while self._grew:
             self._grew = False
             self._graph(graph, path)
-        return [self._reach(value) for value in graph.outputs]
+        return [self.of(value) for value in graph.outputs]
 
-    def _reach(self, value: ir.Value | None) -> Reach:
+    def of(self, value: ir.Value | None) -> Reach:
+        """What is known to reach a value."""
         return NOWHERE if value is None else self._of.get(id(value), NOWHERE)
 
     def _join(self, value: ir.Value, reach: Reach) -> None:
-        before = self._reach(value)
+        before = self.of(value)
         after = before | Reach(reach.numbers | reach.shape, reach.shape)
         if after != before:
             self._of[id(value)] = after
@@ -134,7 +143,7 @@ class _Flow:
         function = self._model.functions.get(node.op_identifier())
         if function is not None:
             return self._call(node, function)
-        inputs = [self._reach(value) for value in node.inputs]
+        inputs = [self.of(value) for value in node.inputs]
         own = self._source(node, path)
         if node.domain in STANDARD and node.op_type in _CONTROL:
             found = _CONTROL[node.op_type](self, node, inputs, path)
@@ -157,7 +166,7 @@ class _Flow:
             path = f"function {function.domain}::{function.name}"
             inner = _Flow(self._model, self._source, self._summaries, ports)
             self._summaries[key] = inner.outputs(function, path)
-        given = [self._reach(value) for value in node.inputs]
+        given = [self.of(value) for value in node.inputs]
         return [
             Reach(_given(reach.numbers, key, given), _given(reach.shape, key, given)) for reach in self._summaries[key]
         ]
@@ -169,7 +178,7 @@ class _Flow:
             self._join(port, reach)
         attribute = next((name for name, attr in node.attributes.items() if attr.value is body), "")
         self._graph(body, f"{path.rstrip('/')}/{node_label(node)}:{attribute}")
-        return [self._reach(value) for value in body.outputs]
+        return [self.of(value) for value in body.outputs]
 
     def _loop(self, node: ir.Node, inputs: list[Reach], path: str) -> list[Reach]:
         (body,) = subgraphs(node)
@@ -202,7 +211,7 @@ class _Flow:
     def _anything(self, node: ir.Node, inputs: list[Reach], path: str) -> Reach:
         """An op of which nothing is known: everything that it reads reaches everything that it gives."""
         bodies = [*subgraphs(node)]
-        read = [self._reach(value) for body in bodies for value in captures(body)]
+        read = [self.of(value) for body in bodies for value in captures(body)]
         given = [reach for body in bodies for reach in self._body(body, inputs, node, path)]
         return _all_of([*inputs, *read, *given]).steering()
 

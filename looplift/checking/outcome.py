@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -74,6 +74,7 @@ class Check:
         asked: sets of inputs that were to be run; time may be over before.
         reasons: why the original failed, and in how many cases.
         random: outputs that depend on random numbers and differ in them; dtypes and, as a rule, shapes are compared.
+        last_bits: outputs that differ in last bits about which an engine decides; the notes say by how much, and why.
         outputs: how many outputs the models have.
         allow_few: a check of few cases is as good as one of many.
     """
@@ -89,6 +90,7 @@ class Check:
     asked: int
     reasons: Mapping[str, int]
     random: tuple[str, ...] = ()
+    last_bits: tuple[str, ...] = ()
     outputs: int = 0
     allow_few: bool = False
 
@@ -121,8 +123,10 @@ class Check:
     def _how(self) -> str:
         if self.random and len(self.random) == self.outputs:
             return "in all but the random numbers they draw"
-        bits = f"within {self.max_ulp} ULP" if self.max_ulp else "bit for bit"
-        return f"{bits} but for random numbers in {', '.join(map(repr, self.random))}" if self.random else bits
+        but = [f"random numbers in {_named(self.random)}"] if self.random else []
+        but += [f"last bits in {_named(self.last_bits)}"] if self.last_bits else []
+        bits = "bit for bit" if self.last_bits or not self.max_ulp else f"within {self.max_ulp} ULP"
+        return f"{bits} but for {' and '.join(but)}" if but else bits
 
     @property
     def failing(self) -> str:
@@ -150,6 +154,10 @@ class Check:
 
 _REASONS = 3
 """So many reasons are shown."""
+
+
+def _named(outputs: Sequence[str]) -> str:
+    return ", ".join(map(repr, outputs))
 
 
 def _shortened(text: str) -> str:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from looplift.checking.compare import Comparison, Tolerance, Value, compare
 from looplift.checking.draws import NO_DRAWS, Draws, draws_of_outputs
 from looplift.checking.engines import Engine, Outcome, Pair
+from looplift.checking.excuses import Excused, Excuses, some
 from looplift.checking.inputs import Case
 from looplift.checking.outcome import Check, Counterexample
 
@@ -40,7 +41,7 @@ class Tally:
     """Counts cases and keeps the first difference."""
 
     def __init__(self) -> None:
-        self.prepare((), 0, frozenset())
+        self.prepare((), 0, None)
         self._compared: set[str] = set()
         self._engines: dict[str, None] = {}  # an ordered set
         self._started: set[str] = set()
@@ -50,19 +51,20 @@ class Tally:
         self._skipped: set[str] = set()
         self._ulps: dict[str, int] = {}
         self._random: dict[str, Draws] = {}
+        self._last_bits: dict[tuple[str, str], Excused] = {}
         self._notes: dict[str, list[str]] = {}
         self._counterexample: Counterexample | None = None
 
-    def prepare(self, outputs: Sequence[Output], ulp: int, last_bits: frozenset[str]) -> None:
-        """What is known once the models are read: the outputs, and how far apart results may be."""
+    def prepare(self, outputs: Sequence[Output], ulp: int, excuses: Excuses | None) -> None:
+        """What is known once the models are read: the outputs, how far apart results may be, and why."""
         self._outputs = outputs
         self._ulp = ulp
-        self._last_bits = last_bits
+        self._excuses = excuses
 
     def empty(self) -> Tally:
         """Another one for the same models, without cases."""
         tally = Tally()
-        tally.prepare(self._outputs, self._ulp, self._last_bits)
+        tally.prepare(self._outputs, self._ulp, self._excuses)
         return tally
 
     @property
@@ -150,34 +152,49 @@ class Tally:
     ) -> None:
         self._compared.add(case.label)
         self._engines[pair.name] = None
-        for output, one, other, right in zip(self._outputs, expected, got, reference, strict=True):
-            result = self._compare_output(pair, output, one, other)
+        for place, (one, other, right) in enumerate(zip(expected, got, reference, strict=True)):
+            name = self._outputs[place].name
+            result = self._compare_output(pair, case, place, one, other)
             if not result.equal and compare(right, other).equal:
                 # The engine is wrong about the original: some are about bodies that return their own inputs.
                 self.note(
                     f"{pair.name} runs the rewritten model as the standard says, the original not", result.message
                 )
                 continue
-            if result.equal and result.message:
-                self.note(
-                    f"{result.message} in {pair.name}: an engine chooses how it adds and approximates", output.name
-                )
             if result.dtype:
                 self._ulps[result.dtype] = max(self._ulps.get(result.dtype, 0), result.ulp)
             if not result.equal:
-                self.differ(Counterexample(case.label, case.feeds, engine, output.name, one, other, result.message))
+                self.differ(Counterexample(case.label, case.feeds, engine, name, one, other, result.message))
 
-    def _compare_output(self, pair: Pair, output: Output, expected: Value, got: Value) -> Comparison:
-        """Functions and products have the same bits everywhere in numpy; sums may be added in any order anywhere."""
-        last_bits = "sums" in self._last_bits or (bool(self._last_bits) and not pair.strict)
-        tolerance = Tolerance(
-            self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, rank=output.rank, last_bits=last_bits
-        )
+    def _compare_output(self, pair: Pair, case: Case, place: int, expected: Value, got: Value) -> Comparison:
+        output = self._outputs[place]
+        tolerance = Tolerance(self._ulp, shape_of_empty=pair.strict, zero_is_unknown=True, rank=output.rank)
         result = compare(expected, got, tolerance)
-        if result.equal or not output.draws:
+        if result.equal:
             return result
-        self._random[output.name] = output.draws
-        return compare(expected, got, dataclasses.replace(tolerance, numbers=False, shapes=not output.draws.shape))
+        if output.draws:
+            self._random[output.name] = output.draws
+            return compare(expected, got, dataclasses.replace(tolerance, numbers=False, shapes=not output.draws.shape))
+        return self._excused(pair, case, place, (expected, got), tolerance, result)
+
+    def _excused(
+        self, pair: Pair, case: Case, place: int, values: tuple[Value, Value], tolerance: Tolerance, result: Comparison
+    ) -> Comparison:
+        """The result with last bits excused, where an engine decides about them, or with a hint that it is not these.
+
+        Functions and products have the same bits everywhere in numpy; sums may be added in any order anywhere.
+        """
+        claims = self._excuses.claims(place, everywhere=pair.strict) if self._excuses is not None else ()
+        if self._excuses is None or not claims:
+            return result
+        allowed = self._excuses.allowed(tolerance, case.feeds, place, everywhere=pair.strict)
+        excused = compare(*values, allowed) if allowed is not None else result
+        if allowed is None or not excused.equal:
+            hint = f"more than rounding {some(claims)} in another way explains"
+            return dataclasses.replace(result, message=f"{result.message}; {hint}")
+        excuse = self._last_bits.setdefault((self._outputs[place].name, pair.name), Excused(claims))
+        excuse.add(case.label, excused, measured=allowed.spread is not None)
+        return excused
 
     def check(self, asked: int, *, allow_few: bool = False) -> Check:
         """The result.
@@ -196,7 +213,12 @@ class Tally:
             ulps=dict(self._ulps),
             counterexample=self._counterexample,
             engines=tuple(self._engines),
-            notes=(*self.notes(), *(_drawn(name, draws) for name, draws in self._random.items())),
+            notes=(
+                *self.notes(),
+                *(f"output {name!r} in {where}: {excuse}" for (name, where), excuse in self._last_bits.items()),
+                *(_drawn(name, draws) for name, draws in self._random.items()),
+            ),
+            last_bits=tuple(dict.fromkeys(name for name, _ in self._last_bits)),
             started=self.started,
             asked=asked,
             reasons=dict(reasons.most_common()),

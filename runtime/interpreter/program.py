@@ -6,7 +6,8 @@ Identity costs nothing, functions of the model are planned in place, and a value
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class Program:
         definitions: bool = False,
         max_iterations: int | None = None,
         progress: Callable[[str, int, int | None], None] | None = None,
+        extra: Mapping[tuple[str, str], Callable[..., Any]] = MappingProxyType({}),
     ) -> None:
         self.model = model
         self.run_kernel = run_kernel
@@ -50,6 +52,7 @@ class Program:
         self.definitions = definitions
         self.max_iterations = max_iterations
         self.progress = progress
+        self.extra = extra
         self.source = Source()
         self.source.use(values.truth, values.host, values.as_value)
         self.source.globals["np"] = np
@@ -130,6 +133,8 @@ class Program:
         attributes = resolve(node.attributes, frame.attributes)
         call = Call(self, frame, node, inputs, attributes)
         domain = operators.standard_domain(node.domain)
+        if (domain, node.op_type) in self.extra:
+            return ways.by_extra(call, self.extra[domain, node.op_type])
         known = all_ops().get(node.op_type) if domain == DOMAIN and not self.definitions else None
         if known is not None:
             return ways.by_kernel(call, known)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,6 +41,12 @@ def by_kernel(call: Call, op: Op) -> list[Line]:
     run = call.program.source.bind("kernel", call.program.run_kernel(op, attributes, wanted))
     expression = f"{run}({', '.join(call.arguments(host=not call.program.keeps_on_device))})[:{given}]"
     return call.line(expression, kinds, unpack=True, on_device=call.program.keeps_on_device)
+
+
+def by_extra(call: Call, run: Callable[..., Any]) -> list[Line]:
+    """An op of the caller's own: of one output, and the first input's type."""
+    name = call.program.source.bind("extra", run)
+    return call.line(f"{name}({', '.join(call.arguments())})", [call.inputs[0].type], random=True)
 
 
 def by_function(call: Call, function: ir.Function) -> list[Line]:
