@@ -29,8 +29,9 @@ class HoistInvariants:
 
     1. no body input reaches it, also not through what the graphs inside it read;
     2. it is deterministic: no op that draws random numbers, and none of an unknown domain;
-    3. it can't fail (`patterns.totality`), or the loop surely runs an iteration: M is left out or a constant of
-       1 or more and cond is left out or a constant true; for a Scan, a scan input has a known positive extent;
+    3. it can't fail (`patterns.totality`), or comes to a constant, or the loop surely runs an iteration: M is left out
+       or a constant of 1 or more and cond is left out or a constant true; for a Scan without a batch axis, a scan
+       input has a known positive extent;
     4. the nodes of the body that it reads are moved, too;
     5. what the body returns of it can be copied there: Identity takes sequences from opset 14, optionals from 16.
 

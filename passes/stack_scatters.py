@@ -52,7 +52,8 @@ class StackScatters:
     3. the body reads the tensor otherwise at most for its shape, which the writes do not change;
     4. the opset is 11 or later.
 
-    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before.
+    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before, and
+    for a slice without elements too, which the loop writes nowhere.
     Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.
     Rows of the wrong shape fail in both. Preserves bits: values are only stored elsewhere.
     """

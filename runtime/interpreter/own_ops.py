@@ -82,6 +82,7 @@ _OPS: Mapping[tuple[str, str], tuple[Callable[..., Any], Arguments]] = {
     ("", "OptionalGetElement"): (sequences.optional_get_element, _nothing),
     ("", "Range"): (tensors.range_, _range),
     ("", "Pad"): (tensors.pad, _only("pads", "value", "mode")),
+    ("", "Flatten"): (tensors.flatten, _only("axis")),
     ("", "Softmax"): (tensors.softmax, _softmax(log=False)),
     ("", "LogSoftmax"): (tensors.softmax, _softmax(log=True)),
     ("", "Hardmax"): (tensors.hardmax_flat, _hardmax),

@@ -111,6 +111,18 @@ def _clamped(start: int, end: int, step: int, size: int) -> slice:
     return slice(min(max(start, 0), size - 1), None if end == -1 else end, step)
 
 
+def flatten(x: Array, axis: int = 1) -> Array:
+    """Flatten, also of tensors without elements.
+
+    Raises:
+        LoopliftError: the axis is out of range.
+    """
+    if not -x.ndim <= axis <= x.ndim:
+        raise LoopliftError(f"axis {axis} is out of range for rank {x.ndim}")
+    at = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:]))
+
+
 def softmax(x: Array, axis: int, *, flat: bool, log: bool) -> Array:
     """Softmax or LogSoftmax, stable, in the values' own type.
 

@@ -203,6 +203,18 @@ def test_reference_takes_the_logarithm_of_a_softmax_that_is_zero():
     assert in_reference(model(text), **feeds)[0].tolist() != [-200, 0]
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(0, (1, 0)), (1, (0, 3)), (2, (0, 3)), (-1, (0, 3)), (3, (0, 1))])
+def test_reference_does_not_flatten_what_is_empty(axis, shape):
+    """Flatten: extents in front of and behind the axis, multiplied. onnx.reference leaves one to numpy to find out."""
+    text = f"g (float[A, B, C] x) => (float[R, S] y) {{ y = Flatten<axis = {axis}>(x) }}"
+    feeds = {"x": np.empty((0, 1, 3), np.float32)}
+    (got,) = run(text, **feeds)
+    assert got.shape == shape == in_onnxruntime(model(text), feeds)[0].shape
+    if axis == 1:
+        with pytest.raises(ValueError, match="reshape"):
+            in_reference(model(text), **feeds)
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_reference_gives_nothing_for_a_backward_slice_that_starts_before_the_first_element(constant):
     """Slice: for negative steps starts are clamped to [0, dim - 1]. onnx.reference slices as numpy does."""
