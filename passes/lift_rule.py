@@ -16,7 +16,7 @@ from looplift.passes.opsets import unread
 from looplift.passes.peephole_rules import peephole_rules
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import trip_of
-from looplift.patterns.types import Types
+from looplift.patterns.types import graph_types
 from looplift.patterns.view import is_loop, is_scan, view_of
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
@@ -48,10 +48,11 @@ class LiftRule(RewriteRule):
         if unread(opset) is not None:
             return None
         view = view_of(node, opset)
-        trip = view if isinstance(view, Refusal) else trip_of(view, Types())
+        types = graph_types(graph_or_function, opset)
+        trip = view if isinstance(view, Refusal) else trip_of(view, types)
         if isinstance(view, Refusal) or isinstance(trip, Refusal):
             return None
-        attempt = Attempt(view, trip, Types(), exact=self._exact)
+        attempt = Attempt(view, trip, types, exact=self._exact)
         if attempt.make(used_ports(view)) or tracer is not None:
             attempt.emit.discard()
             return None

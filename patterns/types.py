@@ -177,11 +177,26 @@ def _refine(before: TensorType, after: TensorType) -> TensorType:
     return TensorType(before.dtype, merged)
 
 
+def graph_types(graph: ir.Graph | ir.Function, opset: int) -> Types:
+    """What follows of every value that a graph and the branches in it compute; what they declare of it is not read."""
+    facts: dict[int, TensorType] = {}
+    work: list[ir.Graph | ir.Function] = [graph]
+    while work:
+        each = work.pop()
+        _infer_graph(each, facts, Types(facts), opset, {})
+        work.extend(inner for node in each if node.op_type == "If" for inner in subgraphs(node))
+    return Types(facts)
+
+
 def _infer_graph(
-    graph: ir.Graph, facts: dict[int, TensorType], outer: Types, opset: int, assumed: Mapping[int, TensorType]
+    graph: ir.Graph | ir.Function,
+    facts: dict[int, TensorType],
+    outer: Types,
+    opset: int,
+    assumed: Mapping[int, TensorType],
 ) -> None:
     """Adds the types of every node output of this graph (not of graphs nested in it)."""
-    for value in graph.initializers.values():
+    for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
         if id(value) not in facts:
             facts[id(value)] = outer_type(value)
     known = Types({**outer._known, **facts})
@@ -355,4 +370,14 @@ def _dim(entry: Any) -> Dim:
     return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
 
 
-__all__ = ["UNKNOWN", "Dim", "TensorType", "Types", "infer_node", "is_public", "outer_type", "tensor_shape"]
+__all__ = [
+    "UNKNOWN",
+    "Dim",
+    "TensorType",
+    "Types",
+    "graph_types",
+    "infer_node",
+    "is_public",
+    "outer_type",
+    "tensor_shape",
+]

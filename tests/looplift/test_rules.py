@@ -49,3 +49,16 @@ def test_importing_looplift_does_not_load_onnxscript() -> None:
     code = "import sys, looplift, looplift.cli; print('onnxscript' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.strip() == "False"
+
+
+def test_what_a_model_declares_is_no_proof_for_a_rule() -> None:
+    """A running sum is lifted where the row has the state's shape for certain, not where the model only says so."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (int64 n, float[1] x, float[K,SIZE] rows) => (float[?] last) <float[K,1] read> {
+      read = Relu(rows)
+      last = Loop <body = b (int64 i, bool c, float[?] v) => (bool co, float[?] w) {
+        co = Identity(c) row = Gather(read, i) w = Add(v, row) }> (n, , x)
+    }"""
+    for size, lifted in (("1", 1), ("3", 0), ("S", 0)):
+        model = ir.from_proto(onnx.parser.parse_model(text.replace("SIZE", size)))
+        assert RewriteRuleSet([*looplift.rules()]).apply_to_model(model) == lifted, size
