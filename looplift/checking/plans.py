@@ -188,7 +188,7 @@ class Planner:
         most = max(plan.counts.values(), default=0)
         if ran and all(0 < size <= _MANY for size in plan.sizes.values()):
             self._good = plan.sizes
-        for key, size in plan.sizes.items():
+        for key, size in ((key, size) for key, size in plan.sizes.items() if size > 0):
             (self._sizes_ran if ran else self._sizes_failed)[key].add(size)
         if most > 16 and most >= self._most / 2:
             self._rate, self._most = seconds / float(most), max(self._most, most)

@@ -22,6 +22,8 @@ from looplift.runtime.ops import DOMAIN
 
 Number = int | float
 
+_Key = tuple[str, tuple[Number, ...]]
+
 Ranks = tuple[tuple[Number, ...], ...]
 """Numbers, the most telling first: compared in one model only, constants of one only, compared in both, of both."""
 
@@ -36,8 +38,8 @@ _SIZING |= {"TopK": (1,), "Split": (1,), "OneHot": (1,), "Unsqueeze": (1,), "Squ
 _FEW = 64
 """Elements: of a larger constant, only the ends are of interest."""
 
-_MOST_STEPS = 500_000
-"""Nodes of a model times comparisons that are followed backward in it; but 20 always are."""
+_MOST_STEPS = 100_000
+"""Values that are looked at when comparisons are followed backward; after that, they count as any other constant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,13 @@ def thresholds(models: Sequence[ir.Model], counted: frozenset[str]) -> Threshold
     """
     names = [value.name or "" for value in models[0].graph.inputs]
     slices = [Slices(model) for model in models]
-    found = [collections.Counter(_found(*pair)) for pair in zip(models, slices, strict=True)]
+    compared = [list(_comparisons(*pair)) for pair in zip(models, slices, strict=True)]
+    counts = [collections.Counter(each.key for each in comparisons) for comparisons in compared]
+    common = counts[0] & counts[-1] if len(counts) > 1 else collections.Counter[_Key]()
+    found = [
+        collections.Counter([*_followed(comparisons, each, common), *_anything(model, each)])
+        for model, each, comparisons in zip(models, slices, compared, strict=True)
+    ]
     dims, values, trips = (collections.defaultdict[str, list[list[Number]]](_ranks) for _ in range(3))
     for item, rank in _ranked(found):
         behind = item.behind
@@ -116,11 +124,16 @@ def _ranked(found: Sequence[collections.Counter[_Found]]) -> Iterator[tuple[_Fou
         yield item, 2 * common + (item.behind is None)
 
 
-def _found(model: ir.Model, slices: Slices) -> Iterator[_Found]:
-    own = {id(f.graph) for key, f in model.functions.items() if key[0] == DOMAIN}  # definitions of our ops
-    graphs = [graph for graph in slices.graphs() if id(graph) not in own]
-    nodes = (node for graph in graphs for node in graph if is_op(node, *_COMPARING))
-    for node in itertools.islice(nodes, _limit(graphs)):
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """Of values with numbers; the key is the same for the same one in the other model."""
+
+    key: _Key
+    values: Sequence[ir.Value]
+
+
+def _comparisons(model: ir.Model, slices: Slices) -> Iterator[_Comparison]:
+    for node in (node for graph in _own_graphs(model, slices) for node in graph if is_op(node, *_COMPARING)):
         arrays = [constant(value, _opset(model, node)) for value in node.inputs]
         numbers = [number for array in arrays if array is not None for number in _numbers(array)]
         numbers += [int(dim) for dim in _extents(node) if isinstance(dim, int)]
@@ -128,14 +141,30 @@ def _found(model: ir.Model, slices: Slices) -> Iterator[_Found]:
             value for value, array in zip(node.inputs, arrays, strict=True) if value is not None and array is None
         ]
         if numbers and others:
-            behind = slices.behind(others)
-            yield from (_Found(number, behind) for number in numbers)
-    for graph in graphs:
+            yield _Comparison((node.op_type, tuple(numbers)), others)
+
+
+def _followed(
+    comparisons: Iterable[_Comparison], slices: Slices, common: collections.Counter[_Key]
+) -> Iterator[_Found]:
+    """The numbers with what they are compared with; those that only one model has first, as long as there is time."""
+    last = slices.steps + _MOST_STEPS
+    for each in sorted(comparisons, key=lambda each: common[each.key]):
+        if slices.steps < last:
+            behind = slices.behind(each.values)
+            yield from (_Found(number, behind) for number in each.key[1])
+
+
+def _anything(model: ir.Model, slices: Slices) -> Iterator[_Found]:
+    """All constants."""
+    for graph in _own_graphs(model, slices):
         yield from (_Found(number, None) for number in _constants(graph, model))
 
 
-def _limit(graphs: Iterable[ir.Graph]) -> int:
-    return max(_MOST_STEPS // max(sum(map(len, graphs)), 1), 20)
+def _own_graphs(model: ir.Model, slices: Slices) -> list[ir.Graph]:
+    """All but the definitions of our ops."""
+    ours = {id(function.graph) for key, function in model.functions.items() if key[0] == DOMAIN}
+    return [graph for graph in slices.graphs() if id(graph) not in ours]
 
 
 def _opset(model: ir.Model, node: ir.Node) -> int:
@@ -208,7 +237,7 @@ def _uses(slices: Slices) -> tuple[dict[str, tuple[int | str, ...]], frozenset[s
     """Inputs that are indices, with the extents of what they point into; inputs that are shapes."""
     indices: dict[str, list[int | str]] = {}
     sizing: list[ir.Value] = []
-    followed, limit = 0, _limit(slices.graphs())
+    last = slices.steps + _MOST_STEPS
     for node in (node for graph in slices.graphs() for node in graph):
         for op_types, places in ((_INDEXED, [_INDEXED.get(node.op_type, 0)]), (_SIZING, _SIZING.get(node.op_type, ()))):
             if not is_op(node, *op_types):
@@ -217,8 +246,7 @@ def _uses(slices: Slices) -> tuple[dict[str, tuple[int | str, ...]], frozenset[s
             given = [value for value in operands if value is not None and constant_tensor(value) is None]
             if op_types is _SIZING:
                 sizing += given
-            elif given and followed < limit:
-                followed += 1
+            elif given and slices.steps < last:
                 for name in slices.behind(given).values:
                     indices.setdefault(name, []).extend(_extents(node))
     return {name: tuple(dict.fromkeys(extents)) for name, extents in indices.items()}, slices.behind(sizing).values

@@ -20,6 +20,9 @@ _CALLS = 3
 _Place = tuple[ir.Value, tuple[ir.Node, ...], bool]
 """A value, the calls through which it is looked at, and whether only its shape matters."""
 
+_Key = tuple[int, tuple[int, ...], bool]
+"""The same by identity."""
+
 
 def trip_inputs(model: ir.Model) -> frozenset[str]:
     """Names of the graph inputs whose *values* reach a Loop's trip count or condition.
@@ -60,6 +63,9 @@ class Slices:
         self._graphs = [graph for root in roots for graph in _graphs(root)]
         self._owners = dict(owner for root in roots for owner in _owners(root))
         self._bodies = {id(function.graph): key for key, function in model.functions.items()}
+        self._known: dict[_Key, list[_Place]] = {}
+        self.steps = 0
+        """Values looked at so far, as a measure of time."""
         self._calls: dict[ir.OperatorIdentifier, list[ir.Node]] = {}
         for node in (node for graph in self._graphs for node in graph):
             if node.op_identifier() in model.functions:
@@ -72,7 +78,7 @@ class Slices:
     def behind(self, values: Iterable[ir.Value]) -> Behind:
         """What the given values depend on."""
         todo: list[_Place] = [(value, (), False) for value in values]
-        seen: set[tuple[int, tuple[int, ...], bool]] = set()
+        seen: set[_Key] = set()
         read: set[str] = set()
         shapes: set[str] = set()
         iterations = False
@@ -82,10 +88,13 @@ class Slices:
             if key in seen:
                 continue
             seen.add(key)
+            self.steps += 1
             if id(value) in self._inputs:
                 (shapes if shape else read).add(self._inputs[id(value)])
             iterations |= self._is_iteration(value)
-            todo += self._sources(*place)
+            if key not in self._known:
+                self._known[key] = self._sources(*place)
+            todo += self._known[key]
         return Behind(frozenset(read), frozenset(shapes), iterations)
 
     def _is_iteration(self, value: ir.Value) -> bool:

@@ -204,6 +204,25 @@ def test_what_only_one_model_has_comes_first() -> None:
     assert thresholds([model(COMPARED), other], frozenset()).values["z"][2] == (5.5,)
 
 
+def test_comparisons_that_are_not_followed_count_as_constants(monkeypatch) -> None:
+    """Of a large model; those that only one of the two has are followed first."""
+    monkeypatch.setattr("looplift.checking.thresholds._MOST_STEPS", 1)
+    found = thresholds([model(COMPARED), model(COMPARED.replace("5.5", "6.5"))], frozenset())
+    assert found.values["z"][0] == (5.5, 6.5)
+    assert 77 in found.dims["z"][3]
+
+
+def test_sizes_of_nothing_are_not_preferred() -> None:
+    """An original that runs only without rows has not been tested."""
+    text = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
+    made = Cases([model(text)], runs=lambda feeds: not feeds["x"].size)
+    ran = 0
+    for case in itertools.islice(made, 48):
+        made.learn(case, ran=not case.feeds["x"].size)
+        ran += not case.feeds["x"].size
+    assert ran < 16
+
+
 def test_neighbours_of_thresholds() -> None:
     assert candidates([(1000, 2000)])[:7] == [1000, 2000, 1414, 4000, 1001, 2001, 999]
     assert -1000 in candidates([(1000,)])
