@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +19,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from looplift import messages
 from looplift.bench import Row
 from looplift.checking.inputs import Feeds
 from looplift.checking.outcome import Check
 from looplift.legality import subgraphs_of
 from looplift.report import Report, outcome, short_names, title
+from looplift.runtime.text import visible
 from looplift.wording import join_like
 
 _PIPE_WIDTH = 160
@@ -38,17 +41,29 @@ def show(*renderables: RenderableType) -> None:
     """Prints to standard output; in a pipe without colours, in a fixed width and without trailing blanks."""
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(*renderables, sep="\n")
+        with _closed_is_no_error():
+            console.print(*renderables, sep="\n")
         return
     console = Console(highlight=False, width=_PIPE_WIDTH, no_color=True)
     with console.capture() as captured:
         console.print(*renderables, sep="\n")
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def say(text: str) -> None:
-    """Prints one line of text to standard output."""
-    print(text)
+    """Prints text to standard output, if anybody still reads it."""
+    with _closed_is_no_error():
+        print("\n".join(map(visible, text.split("\n"))), flush=True)
+
+
+@contextlib.contextmanager
+def _closed_is_no_error() -> Iterator[None]:
+    """A reader that has seen enough (``| head -1``) does not end the work."""
+    try:
+        yield
+    except BrokenPipeError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
@@ -59,13 +74,13 @@ def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
 
 
 def _titled(heading: str, table: Table) -> RenderableType:
-    return Group(Text(heading, style="bold"), table)
+    return Group(Text(visible(heading), style="bold"), table)
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Says on the terminal what goes on, once it has taken two seconds; gives a function that says it anew."""
-    console = Console(stderr=True)
+    console = Console(file=messages.stream(), stderr=True)
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -99,7 +114,7 @@ def ops_table(*counts: dict[str, int]) -> RenderableType:
     for name in sorted({*counts[0], *counts[1]}):
         old, new = (count.get(name, 0) for count in counts)
         style = "" if old == new else "green" if new < old else "yellow"
-        table.add_row(name, str(old), str(new), "" if old == new else f"{new - old:+d}", style=style)
+        table.add_row(_plain(name), str(old), str(new), "" if old == new else f"{new - old:+d}", style=style)
     old, new = (sum(count.values()) for count in counts)
     table.add_row("all", str(old), str(new), "" if old == new else f"{new - old:+d}", style="bold")
     return _titled("nodes", table)
@@ -118,8 +133,8 @@ def report_table(report: Report) -> RenderableType:
 
 
 def _plain(text: str) -> str:
-    """Text of the model, in which brackets are no markup."""
-    return text.replace("[", r"\[")
+    """Text of the model, in which brackets are no markup and control characters are seen."""
+    return visible(text).replace("[", r"\[")
 
 
 def check_table(check: Check) -> RenderableType:
@@ -200,8 +215,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
-
-
-def complain(message: str) -> None:
-    """One line on standard error."""
-    print(f"looplift: error: {' '.join(message.split())}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from looplift import graphsurgeon, legality, storage
+from looplift import doors, graphsurgeon, legality, storage
 from looplift.passes import copies
 from looplift.runtime.errors import LoopliftError
 
@@ -91,6 +91,7 @@ def to_ir(source: Source) -> ir.Model:
 
 def _import(proto: onnx.ModelProto, folder: str) -> ir.Model:
     unsorted = legality.require_legal(proto)
+    doors.require_whole(proto)
     try:
         model = ir.from_proto(_without_maps(proto))
         if unsorted:

@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from looplift.pages.sketch import Sketch
 from looplift.passes.report import Finding
+from looplift.runtime.text import visible
 from looplift.wording import count, join_like, shortener
 
 STILL = ": never changes"
@@ -59,12 +60,12 @@ class Report(Sequence[Finding]):
     def summary(self) -> str:
         """One line: how many loops, and what became of them."""
         if self.problem:
-            return f"{self.model}: {self.problem}"
+            return visible(f"{self.model}: {self.problem}")
         if not self.findings:
-            return f"{self.model}: no Loop or Scan"
+            return visible(f"{self.model}: no Loop or Scan")
         outcomes = collections.Counter(map(outcome, self))
         more = f" ({outcomes['vectorised']} vectorised)" if outcomes["vectorised"] else ""
-        return f"{self.model}: {len(self.lifted)} of {count(len(self), 'loop')} lifted{more}"
+        return visible(f"{self.model}: {len(self.lifted)} of {count(len(self), 'loop')} lifted{more}")
 
     def __str__(self) -> str:
         short = short_names(self)
@@ -107,7 +108,7 @@ class Report(Sequence[Finding]):
 def title(finding: Finding) -> str:
     """How to name a loop to a person: type, name and, inside another graph, where."""
     name = f"{finding.op_type} {finding.node}" if finding.node else f"unnamed {finding.op_type}"
-    return name if finding.path in ("", "/") else f"{name} in {finding.path}"
+    return visible(name if finding.path in ("", "/") else f"{name} in {finding.path}")
 
 
 def outcome(finding: Finding) -> str:
@@ -122,8 +123,9 @@ def outcome(finding: Finding) -> str:
 
 
 def short_names(findings: Iterable[Finding]) -> Callable[[str], str]:
-    """Shortens the long names that these findings speak of."""
-    return shortener(line for finding in findings for _, lines in facts(finding) for line in lines)
+    """Shortens the long names that these findings speak of, and shows control characters in them."""
+    short = shortener(line for finding in findings for _, lines in facts(finding) for line in lines)
+    return lambda text: visible(short(text))
 
 
 def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:

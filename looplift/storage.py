@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
@@ -14,10 +15,15 @@ import onnx.parser
 import onnx_ir as ir
 from google.protobuf import json_format, message, text_format  # type: ignore[import-untyped]
 
+from looplift import doors
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.files import regular_size
 
 LARGEST_PROTO = 2**31 - 2**24
 """Bytes of weights that fit into one protobuf message (2 GB), with room left for the graph."""
+
+LARGEST_FILE = 2**31 - 1
+"""Bytes of one protobuf message."""
 
 DATA_THRESHOLD = 1024
 """Smaller tensors stay in the model file when weights are written beside it."""
@@ -30,10 +36,13 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Reads an ONNX file; tensors with external data stay references relative to the file's folder.
 
     Raises:
-        LoopliftError: the file can't be read, is not ONNX, is cut short, or external data is missing or too short.
+        LoopliftError: the file can't be read, is not regular, is not ONNX or cut short, or its external data is not
+            what the model says (see `require_data`).
     """
     file = Path(path)
     try:
+        if regular_size(file) > LARGEST_FILE:
+            raise LoopliftError(f"{file} is larger than 2 GB, as no ONNX file can be")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that the text format is experimental
             model = onnx.load(file, load_external_data=False)
@@ -48,10 +57,11 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def require_data(model: onnx.ModelProto, folder: Path) -> None:
-    """Refuses a model whose external data is not there.
+    """Refuses a model whose external data can't be read as the model says.
 
     Raises:
-        LoopliftError: a file is missing, or ends before the tensor does.
+        LoopliftError: a file is missing, outside of the folder, not regular or ends before the tensor does; an offset
+            or a length is no number, or not that of the tensor.
     """
     for tensor in external_tensors(model):
         _require_data(tensor, folder)
@@ -59,21 +69,7 @@ def require_data(model: onnx.ModelProto, folder: Path) -> None:
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor of the model whose data lies in another file."""
-    yield from _external_in_graph(model.graph)
-    for function in model.functions:
-        yield from _external_in_nodes(function.node)
-
-
-def _external_in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from filter(_is_external, graph.initializer)
-    yield from _external_in_nodes(graph.node)
-
-
-def _external_in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        yield from filter(_is_external, (attribute.t, *attribute.tensors))
-        for graph in (attribute.g, *attribute.graphs):
-            yield from _external_in_graph(graph)
+    return filter(_is_external, doors.tensors_of(model))
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
@@ -81,28 +77,42 @@ def _is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def _require_data(tensor: onnx.TensorProto, folder: Path) -> None:
+    what = f"the data of tensor {tensor.name!r}"
     info = {entry.key: entry.value for entry in tensor.external_data}
-    data = folder / info.get("location", "")
+    location = info.get("location", "")
+    data = folder / location
+    if not location or "\0" in location:
+        raise LoopliftError(f"{what} has no location that can be a file: {location!r}; export the model again")
     try:
-        size = data.stat().st_size
+        size = regular_size(data)
     except OSError as error:
-        raise LoopliftError(
-            f"the data of tensor {tensor.name!r} is missing: {data}: {error.strerror}; copy it beside the model"
-        ) from error
-    if size < int(info.get("offset", 0)) + int(info.get("length", 0)):
+        raise LoopliftError(f"{what} is missing: {data}: {error.strerror}; copy it beside the model") from error
+    if not data.resolve().is_relative_to(folder.resolve()):
+        raise LoopliftError(f"{what} lies outside of the model's folder: {data}; copy it beside the model")
+    needed = doors.external_bytes(tensor)
+    offset, length = (_number(info.get(key, ""), f"{key} of {what}") for key in ("offset", "length"))
+    if info.get("length") and length != needed:
+        raise LoopliftError(f"{what} has {length:,} bytes, its shape and dtype {needed:,}; export the model again")
+    if size < offset + needed:
         raise LoopliftError(f"{data} is cut short: tensor {tensor.name!r} reaches past its end; copy it again")
+
+
+def _number(text: str, what: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise LoopliftError(f"the {what} is {text!r:.80}, not a number; export the model again")
+    return int(text or 0)
 
 
 def bytes_on_disk(path: str | os.PathLike[str]) -> int:
     """Bytes of an ONNX file and of the files that hold its external data."""
     file = Path(path)
-    locations = {
-        entry.value
-        for tensor in external_tensors(read_proto(file))
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return sum(each.stat().st_size for each in (file, *(file.parent / location for location in locations)))
+    return sum(each.stat().st_size for each in (file, *data_files(read_proto(file), file.parent)))
+
+
+def data_files(model: onnx.ModelProto, folder: Path) -> list[Path]:
+    """The files that hold the model's external data, each once."""
+    entries = (entry for tensor in external_tensors(model) for entry in tensor.external_data)
+    return [folder / name for name in dict.fromkeys(entry.value for entry in entries if entry.key == "location")]
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -165,9 +175,14 @@ def write_with_data(
     Initializers of `model` are the same afterwards.
 
     Raises:
+        LoopliftError: it is a link to another folder, from where the weights would not be found.
         OSError: the folder does not exist, or can't be written.
     """
-    file = Path(path)
+    file = Path(os.path.realpath(path))
+    if file.parent != Path(path).parent.resolve():
+        raise LoopliftError(
+            f"can't write {path}: it is a link to another folder, and weights go beside it; write there"
+        )
     data = file.with_name(file.name + ".data")
     held = [(value, value.const_value) for graph in model.graphs() for value in graph.initializers.values()]
     with _temporary(data) as temporary:
@@ -190,12 +205,12 @@ def write_with_data(
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
-    """Writes a file atomically: the whole content, or what was there before.
+    """Writes a file atomically: the whole content, or what was there before. A link is written through.
 
     Raises:
         OSError: the folder does not exist, or can't be written.
     """
-    file = Path(path)
+    file = Path(os.path.realpath(path))
     with _temporary(file) as temporary:
         temporary.write_bytes(content)
         os.replace(temporary, file)
@@ -203,12 +218,12 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def _temporary(file: Path) -> Iterator[Path]:
-    """A new file in the same folder, with the mode of a file made by ``open``; gone afterwards unless renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    """A new file in the same folder, with the mode of the one there, or of one made by ``open``; gone afterwards."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
     os.close(handle)
     mask = os.umask(0)
     os.umask(mask)
-    os.chmod(name, 0o666 & ~mask)
+    os.chmod(name, stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o666 & ~mask)
     try:
         yield Path(name)
     finally:

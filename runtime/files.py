@@ -34,9 +34,9 @@ def regular_size(path: str | os.PathLike[str]) -> int:
     try:
         found = os.stat(path)
     except ValueError as error:  # a NUL in the name
-        raise LoopliftError(f"{os.fspath(path)!r} can't be the name of a file: {error}") from error
+        raise LoopliftError(f"can't read {os.fspath(path)!r}: {error}") from error
     if kind := kind_of(found.st_mode):
-        raise LoopliftError(f"{os.fspath(path)} is {kind}, not a file")
+        raise LoopliftError(f"can't read {os.fspath(path)}: it is {kind}, not a file")
     return found.st_size
 
 

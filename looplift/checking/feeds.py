@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +19,7 @@ from looplift import storage
 from looplift.checking.compare import Array
 from looplift.checking.inputs import Feeds
 from looplift.runtime.errors import LoopliftError
+from looplift.runtime.files import regular_size
 
 _ELEMENT = re.compile(r"^(.*)\[(\d*)\]$")
 
@@ -76,21 +80,62 @@ def load(path: str | os.PathLike[str], inputs: Sequence[ir.Value]) -> Feeds:
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays of an archive, whose headers are read first: nothing is unpacked that is not as large as they say."""
+    name = os.fspath(path)
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.lib.npyio.NpzFile):
-            with archive:
-                return {key: archive[key] for key in archive.files}
+        regular_size(path)
+        with zipfile.ZipFile(path) as archive:
+            arrays = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            sizes = [_array_bytes(archive, entry) for entry in arrays.values()]
+            if sum(sizes) > largest_inputs():
+                raise LoopliftError(
+                    f"{name} unpacks to {sum(sizes):,} bytes; more than {largest_inputs():,} are refused"
+                )
+            return {key: _array(archive, entry) for key, entry in arrays.items()}
     except OSError as error:
-        raise LoopliftError(f"can't read {os.fspath(path)}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise LoopliftError(f"{os.fspath(path)} is not an .npz file; write one with numpy.savez") from error
-    raise LoopliftError(f"{os.fspath(path)} holds one array, not named ones; write it with numpy.savez")
+        raise LoopliftError(f"can't read {name}: {error.strerror or error}") from error
+    except _BROKEN as error:
+        raise LoopliftError(f"{name} is not a whole .npz file; write one with numpy.savez") from error
+
+
+_BROKEN = (
+    *(ValueError, TypeError, EOFError, SyntaxError, KeyError, OverflowError, RecursionError),  # of numpy's header
+    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError),  # unknown packing, passwords
+)
+"""What numpy and zipfile raise where a file is not what it should be."""
+
+
+def largest_inputs() -> int:
+    """Bytes that one file of inputs may hold, unpacked: half of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _array_bytes(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
+    """The size of an array by its header.
+
+    Raises:
+        ValueError: it is not the size of the entry, or elements are Python objects or structures.
+    """
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or dtype.fields or dtype.subdtype or min(shape, default=0) < 0:
+            raise ValueError(f"an array of {dtype}")
+        if entry.file_size != file.tell() + size:
+            raise ValueError(f"{entry.file_size} bytes, {size} in the header")
+        return size
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    with archive.open(entry) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def _typed(array: Array, dtype: ir.DataType | None) -> Array:
     if array.dtype.kind in "US":
         return array.astype(object)
-    if array.dtype.kind == "V" and dtype is not None:
+    if array.dtype.kind == "V" and dtype is not None and array.dtype.itemsize == np.dtype(dtype.numpy()).itemsize:
         return array.view(np.dtype(dtype.numpy()))
     return array

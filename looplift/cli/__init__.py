@@ -6,34 +6,56 @@ import importlib
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 
-from looplift.cli.codes import FAILED, INTERRUPTED
+from looplift import messages
+from looplift.cli.codes import FAILED, INTERRUPTED, UNEXPECTED
+from looplift.cli.quiet import others_silent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code (see `codes`)."""
+    """Runs one command; returns the exit code (see `codes`).
+
+    Nothing heavy is imported before, so that an interrupt at any moment ends in one exit code and no traceback.
+    """
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without one, Mesa complains on standard error
     try:
-        return _run(arguments)
+        return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str]) -> int:
     from looplift.cli.options import parser
 
     options = parser().parse_args(arguments)
-    from looplift import console
+    with others_silent(options.debug):
+        try:
+            code: int = importlib.import_module(f"looplift.cli.{options.command}").run(options)
+            return code
+        except MemoryError:
+            told, code = "out of memory: the model, or its inputs, are too large for this machine", FAILED
+        except Exception as error:
+            if options.debug:
+                traceback.print_exc()
+            told, code = _told(error)
+    messages.complain(told)
+    return code
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code: errors that nobody foresaw are ours."""
     from looplift.runtime.errors import LoopliftError
 
-    try:
-        code: int = importlib.import_module(f"looplift.cli.{options.command}").run(options)
-        return code
-    except LoopliftError as error:
-        console.complain(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        console.complain(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-    return FAILED
+    if isinstance(error, LoopliftError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), FAILED
+    from looplift.runtime.text import visible
+
+    words = visible(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return (
+        f"an error that should not happen: {words[:300]}; please report it, with the model and what --debug prints",
+        UNEXPECTED,
+    )

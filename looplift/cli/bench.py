@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
             feeds = make_one(model, dims=dims, size=options.size, count=options.trips, seed=options.seed)
         rows = bench(models, feeds, repeat=options.repeat, seconds=options.seconds, device=options.device, progress=say)
     if options.json:
-        print(console.bench_json(rows, feeds))
+        console.say(console.bench_json(rows, feeds))
     else:
         console.show(console.bench_table(rows, feeds))
     if all(row.problem for row in rows):

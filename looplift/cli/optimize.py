@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from looplift import console, interop, storage
 from looplift.cli.codes import EQUAL
-from looplift.cli.paths import require_folder
+from looplift.cli.paths import counterexample, require_outputs
 from looplift.cli.verify import check, settle
 from looplift.optimizer import lift
 
@@ -18,32 +18,42 @@ _TIMES = ("before", "after")
 
 def run(options: argparse.Namespace) -> int:
     """Lifts the loops of a model and writes the result."""
-    require_folder(options.output)
+    outputs = {"-o": options.output, "--json": options.json, **counterexample(options, options.verify)}
+    require_outputs({**outputs, "-o": None}, [options.model])  # which -o may be
+    require_outputs(outputs, options.inputs)
     with console.working(f"reading {options.model}"):
         source = interop.read(options.model)
+    assert source.proto is not None
+    weights = storage.data_files(source.proto, Path(source.folder))
+    beside = {"the weights beside -o": f"{options.output}.data"} if weights else {}
+    require_outputs({**outputs, **beside, "-o": None}, [*options.inputs, options.model])
+    require_outputs({**outputs}, weights)
     with console.working(f"lifting the loops of {options.model}"):
         result, report = lift(source, target=options.target, exact=not options.no_exact)
-    console.show(console.report_table(report))
     before = interop.to_ir(source)
     after = before if result is None else result
     nodes = console.count_ops(before), console.count_ops(after)
-    if result is not None:
-        console.show(console.ops_table(*nodes))
-        if options.verify:
-            code = settle(check(options, options.model, result), options, unwritten=options.output)
-            if code != EQUAL:
-                return code
+    told = (
+        [console.report_table(report)] if result is None else [console.report_table(report), console.ops_table(*nodes)]
+    )
+    if result is not None and options.verify:
+        found = check(options, options.model, result)
+        if not found:
+            console.show(*told)
+            return settle(found, options, unwritten=options.output)
+        told.append(console.check_table(found))
     sizes = [storage.bytes_on_disk(options.model)]  # before the output may take its place
     _write(source, result, options.output)
     sizes.append(storage.bytes_on_disk(options.output))
     if options.json:
-        told = report.to_json(
+        content = report.to_json(
             target=options.target,
             exact=not options.no_exact,
             nodes=dict(zip(_TIMES, nodes, strict=True)),
             bytes=dict(zip(_TIMES, sizes, strict=True)),
         )
-        storage.write_bytes(told.encode(), options.json)
+        storage.write_bytes(content.encode(), options.json)
+    console.show(*told)  # only now, since whoever reads may stop at any line
     console.say(f"wrote {options.output}: {sizes[1]:,} bytes, {sizes[0]:,} before")
     return EQUAL
 

@@ -22,8 +22,42 @@ def parser() -> argparse.ArgumentParser:
     _add_bench(commands.add_parser("bench", help="measure a model against its rewritten form"))
     _add_run(commands.add_parser("run", help="run a model"))
     commands.add_parser("devices", help="list the devices that can run kernels").set_defaults(command="devices")
-    _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
+    kernels = _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
+    for command in (*commands.choices.values(), *kernels.choices.values()):
+        command.add_argument("--debug", action="store_true", help="show the trace of an error, and what libraries log")
     return main
+
+
+def _whole(text: str) -> int:
+    return _between(text, 0, 2**31 - 1)
+
+
+def _positive(text: str) -> int:
+    return _between(text, 1, 2**31 - 1)
+
+
+def _trips(text: str) -> int:
+    return _between(text, -(2**31), 2**31 - 1)
+
+
+def _between(text: str, least: int, greatest: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= greatest:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a whole number from {least:,} to {greatest:,}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a number of seconds from 0 to 1,000,000")
+    return value
 
 
 def _add_optimize(parser: argparse.ArgumentParser) -> None:
@@ -62,16 +96,16 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 def _add_checking(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("verification")
     group.add_argument("--inputs", action="append", default=[], metavar="NPZ", help="inputs to check first; repeatable")
-    group.add_argument("--cases", type=int, default=48, help="how many inputs to make up (default: %(default)s)")
-    group.add_argument("--seed", type=int, default=0, help="they follow from it (default: %(default)s)")
-    group.add_argument("--seconds", type=float, default=60.0, help="end after this time (default: %(default)s)")
-    group.add_argument("--ulp", type=int, default=0, help="accept such a distance (default: none, the same bits)")
+    group.add_argument("--cases", type=_whole, default=48, help="how many inputs to make up (default: %(default)s)")
+    group.add_argument("--seed", type=_whole, default=0, help="they follow from it (default: %(default)s)")
+    group.add_argument("--seconds", type=_seconds, default=60.0, help="end after this time (default: %(default)s)")
+    group.add_argument("--ulp", type=_whole, default=0, help="accept such a distance (default: none, the same bits)")
     group.add_argument(
         "--allow-few", action="store_true", help="be content if the original fails in more than two thirds of the cases"
     )
     group.add_argument("--device", default="numpy", choices=("numpy", "webgpu"), help="where kernels run too")
     group.add_argument(
-        "--counterexample", default="counterexample.npz", metavar="NPZ", help="where to save one (default: %(default)s)"
+        "--counterexample", metavar="NPZ", help="where to save one (default: counterexample.npz, or -2 if that is read)"
     )
 
 
@@ -80,15 +114,15 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="a file to measure it against (default: what optimize makes of it)")
     parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
     group = parser.add_argument_group("inputs that are made up")
-    group.add_argument("--trips", type=int, default=1000, help="what decides how often loops run (%(default)s)")
+    group.add_argument("--trips", type=_trips, default=1000, help="what decides how often loops run (%(default)s)")
     group.add_argument("--dim", action="append", default=[], metavar="N=SIZE", help="a symbolic dim; repeatable")
-    group.add_argument("--size", type=int, default=100, help="of the other unknown dims (%(default)s)")
-    group.add_argument("--seed", type=int, default=0, help="they follow from it (%(default)s)")
+    group.add_argument("--size", type=_whole, default=100, help="of the other unknown dims (%(default)s)")
+    group.add_argument("--seed", type=_whole, default=0, help="they follow from it (%(default)s)")
     group = parser.add_argument_group("measurement")
     group.add_argument(
-        "--repeat", type=int, default=20, help="runs after the first, which is not counted (%(default)s)"
+        "--repeat", type=_positive, default=20, help="runs after the first, which is not counted (%(default)s)"
     )
-    group.add_argument("--seconds", type=float, default=5.0, help="of one model in one engine (%(default)s)")
+    group.add_argument("--seconds", type=_seconds, default=5.0, help="of one model in one engine (%(default)s)")
     group.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"), help="of looplift's session")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command="bench")
@@ -99,12 +133,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
     parser.add_argument("--output", metavar="NPZ", help="where to write the outputs")
     parser.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"))
-    parser.add_argument("--seed", type=int, default=0, help="of inputs that are made up")
+    parser.add_argument("--seed", type=_whole, default=0, help="of inputs that are made up")
     parser.set_defaults(command="run")
 
 
-def _add_kernels(parser: argparse.ArgumentParser) -> None:
+def _add_kernels(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", help="check digests, manifest and templates, and run the package's tests")
     check.add_argument("folder", nargs="*", help="where a manifest.json lies (default: those of looplift's own ops)")
     check.set_defaults(command="kernels")
+    return commands

@@ -12,11 +12,13 @@ from looplift import console, interop
 from looplift.checking import feeds as feeds_file
 from looplift.checking.inputs import Feeds, generate
 from looplift.cli.codes import EQUAL
+from looplift.cli.paths import require_outputs
 from looplift.session import Session
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs a model once."""
+    require_outputs({"--output": options.output}, filter(None, (options.model, options.inputs)))
     with console.working(f"running {options.model}") as say:
         session = Session(options.model, options.device, progress=lambda *state: say(_loop_state(*state)))
         model = interop.to_ir(interop.read(options.model))
@@ -25,9 +27,10 @@ def run(options: argparse.Namespace) -> int:
         outputs = session.run(None, feeds)
         seconds = time.perf_counter() - started
     named = dict(zip((value.name or "" for value in model.graph.outputs), outputs, strict=True))
-    console.show(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
     if options.output:
         feeds_file.save(options.output, named)
+    console.show(console.values_table(f"{seconds * 1e3:.1f} ms on {session.device}, inputs {origin}", named))
+    if options.output:
         console.say(f"wrote {options.output}")
     return EQUAL
 

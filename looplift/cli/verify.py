@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from looplift import console, interop
+from looplift import console, interop, messages
 from looplift.checking import feeds as feeds_file
 from looplift.checking.check import verify
 from looplift.checking.outcome import Check
 from looplift.cli.codes import DIFFERENT, EQUAL, HARDLY_TESTED
+from looplift.cli.paths import counterexample, require_outputs
 
 
 def run(options: argparse.Namespace) -> int:
     """Compares two models."""
+    require_outputs(counterexample(options), [options.original, options.model, *options.inputs])
     return settle(check(options, options.original, options.model), options)
 
 
@@ -46,13 +48,14 @@ def settle(found: Check, options: argparse.Namespace, unwritten: str = "") -> in
     failure = f"{unwritten} is not written" if unwritten else ""
     console.show(console.check_table(found))
     if found.counterexample is not None:
+        path = counterexample(options)["--counterexample"]
+        found.counterexample.save(path)
         console.say(f"first difference: {found.counterexample}")
-        found.counterexample.save(options.counterexample)
-        console.say(f"its inputs are in {options.counterexample}; try them with --inputs")
+        console.say(f"its inputs are in {path}; try them with --inputs")
         if failure:
-            console.complain(failure)
+            messages.complain(failure)
         return DIFFERENT
     if not found:
-        console.complain(": ".join(filter(None, (failure, f"{found.headline}; {found.advice}"))))
+        messages.complain(": ".join(filter(None, (failure, f"{found.headline}; {found.advice}"))))
         return HARDLY_TESTED
     return EQUAL

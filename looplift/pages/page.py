@@ -9,6 +9,7 @@ import jinja2
 
 from looplift.pages.layout import ROW, Point, layout
 from looplift.pages.sketch import Box, Sketch
+from looplift.runtime.text import visible
 from looplift.wording import shortener
 
 LARGEST = 150
@@ -35,6 +36,7 @@ def render(heading: str, entries: Iterable[Entry]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     return environment.get_template("page.html.jinja").render(
         heading=heading, entries=list(entries), draw=draw, largest=LARGEST
