@@ -82,7 +82,7 @@ def _check_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 def _check_attribute(attribute: onnx.AttributeProto, what: str) -> None:
     holder = _HOLDERS.get(attribute.type)
-    if holder is not None and not attribute.HasField(holder) and not attribute.ref_attr_name:  # type: ignore[arg-type]
+    if holder is not None and not attribute.HasField(holder) and not attribute.ref_attr_name:
         raise LoopliftError(f"{what} has no value of its type; export the model again")
     if attribute.type not in onnx.AttributeProto.AttributeType.values():
         raise LoopliftError(f"{what} has type {attribute.type}, which ONNX does not have; export the model again")

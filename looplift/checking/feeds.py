@@ -84,6 +84,8 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Array]:
     name = os.fspath(path)
     try:
         regular_size(path)
+        if _starts_as_one_array(path):
+            raise LoopliftError(f"{name} holds one array, not named ones; write it with numpy.savez")
         with zipfile.ZipFile(path) as archive:
             arrays = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             sizes = [_array_bytes(archive, entry) for entry in arrays.values()]
@@ -95,7 +97,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Array]:
     except OSError as error:
         raise LoopliftError(f"can't read {name}: {error.strerror or error}") from error
     except _BROKEN as error:
-        raise LoopliftError(f"{name} is not a whole .npz file; write one with numpy.savez") from error
+        raise LoopliftError(f"{name} is not an .npz file, or broken; write one with numpy.savez") from error
 
 
 _BROKEN = (
@@ -103,6 +105,11 @@ _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError),  # unknown packing, passwords
 )
 """What numpy and zipfile raise where a file is not what it should be."""
+
+
+def _starts_as_one_array(path: str | os.PathLike[str]) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x93NUMPY"
 
 
 def largest_inputs() -> int:
