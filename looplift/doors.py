@@ -22,6 +22,12 @@ LARGEST_TENSOR = 1 << 48
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _WIDE = {"FLOAT": "float_data", "COMPLEX64": "float_data", "DOUBLE": "double_data", "COMPLEX128": "double_data"}
 _WIDE |= {"INT64": "int64_data", "UINT32": "uint64_data", "UINT64": "uint64_data", "STRING": "string_data"}
+_BODIES = {
+    "Loop": {"body"},
+    "Scan": {"body"},
+    "SequenceMap": {"body"},
+    "If": {"then_branch", "else_branch"},
+}
 _HOLDERS = {
     onnx.AttributeProto.TENSOR: "t",
     onnx.AttributeProto.GRAPH: "g",
@@ -76,14 +82,31 @@ def _check_graph(graph: onnx.GraphProto) -> None:
 
 def _check_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
+        _check_bodies(node)
         for attribute in node.attribute:
             _check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} {node.name!r}")
+
+
+def _check_bodies(node: onnx.NodeProto) -> None:
+    """A node that runs graphs has just those that its op asks for; two attributes of one name mean nothing."""
+    what = f"{node.op_type} {node.name!r}"
+    names = [attribute.name for attribute in node.attribute]
+    if len(set(names)) < len(names):
+        raise LoopliftError(f"{what} has two attributes of one name; export the model again")
+    if node.domain in ("", "ai.onnx") and node.op_type in _BODIES:
+        graphs = {attribute.name for attribute in node.attribute if attribute.HasField("g")}
+        if graphs != _BODIES[node.op_type] or any(attribute.graphs for attribute in node.attribute):
+            wanted = ", ".join(sorted(_BODIES[node.op_type]))
+            raise LoopliftError(f"{what} has other graphs than {wanted}; export the model again")
 
 
 def _check_attribute(attribute: onnx.AttributeProto, what: str) -> None:
     holder = _HOLDERS.get(attribute.type)
     if holder is not None and not attribute.HasField(holder) and not attribute.ref_attr_name:
         raise LoopliftError(f"{what} has no value of its type; export the model again")
+    strange = [name for kind, name in _HOLDERS.items() if kind != attribute.type and attribute.HasField(name)]
+    if strange and attribute.type:
+        raise LoopliftError(f"{what} has a value of another type than it says; export the model again")
     if attribute.type not in onnx.AttributeProto.AttributeType.values():
         raise LoopliftError(f"{what} has type {attribute.type}, which ONNX does not have; export the model again")
     for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):

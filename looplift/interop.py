@@ -117,7 +117,7 @@ def schema_fault(source: Source) -> str:
     proto = ir.to_proto(source.given) if source.proto is None else source.proto
     try:
         onnx.checker.check_model(os.fspath(source.given) if source.folder else proto, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         return " ".join(str(error).split())[:300]
     return ""
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -101,8 +102,9 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 _BROKEN = (
-    *(ValueError, TypeError, EOFError, SyntaxError, KeyError, OverflowError, RecursionError),  # of numpy's header
-    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError),  # unknown packing, passwords
+    *(ValueError, TypeError, EOFError, SyntaxError, KeyError, OverflowError, RecursionError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+    *(NotImplementedError, RuntimeError),  # a packing that is not known, a password
 )
 """What numpy and zipfile raise where a file is not what it should be."""
 

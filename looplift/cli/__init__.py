@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -39,12 +40,12 @@ def _run(arguments: Sequence[str]) -> int:
         except Exception as error:
             if options.debug:
                 traceback.print_exc()
-            told, code = _told(error)
+            told, code = _told(error, options)
     messages.complain(told)
     return code
 
 
-def _told(error: Exception) -> tuple[str, int]:
+def _told(error: Exception, options: argparse.Namespace) -> tuple[str, int]:
     """What to say of an error, and the exit code: errors that nobody foresaw are ours."""
     from looplift.runtime.errors import LoopliftError
 
@@ -52,8 +53,13 @@ def _told(error: Exception) -> tuple[str, int]:
         return str(error), FAILED
     if isinstance(error, OSError):
         return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), FAILED
+    from looplift import interop
     from looplift.runtime.text import visible
 
+    for path in (getattr(options, "original", None), getattr(options, "model", None)):
+        # What the schemas of ops say is taken for granted everywhere: where it does not hold, the model is at fault.
+        if path and (fault := interop.schema_fault(interop.read(path))):
+            return f"{visible(path)} is not valid ONNX: {visible(fault)}", FAILED
     words = visible(f"{type(error).__name__}: {' '.join(str(error).split())}")
     return (
         f"an error that should not happen: {words[:300]}; please report it, with the model and what --debug prints",

@@ -16,8 +16,7 @@ import pytest
 
 import looplift
 from looplift import cli, interop, storage
-from looplift.cli import optimize, options
-from looplift.passes import pipeline
+from looplift.cli import optimize
 from looplift.runtime.ops import compiled
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
@@ -290,20 +289,6 @@ def test_wrong_usage_exits_with_two(arguments, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
-
-
-def test_the_targets_are_those_of_the_pipeline() -> None:
-    assert options.TARGETS == pipeline.TARGETS
-
-
-def test_help_needs_no_onnx() -> None:
-    code = (
-        "import sys, looplift.cli\n"
-        "try: looplift.cli.main(['optimize', '--help'])\n"
-        "except SystemExit: print([name for name in ('onnx', 'onnx_ir', 'numpy', 'rich') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_version(capsys) -> None:
