@@ -68,7 +68,7 @@ def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.
         if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
             continue
         wanted = node in updates or all(inner[output].dtype == ir.DataType.BOOL for output in node.outputs)
-        if wanted and _is_cheap(node) and _agrees(node, inner, place):
+        if wanted and not journal.keeps_inside(node) and _is_cheap(node) and _agrees(node, inner, place):
             _write(node, place.opset)
             journal.did(loop, "computed both branches of a choice and took one of the results")
             return loop

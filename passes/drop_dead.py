@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node
-from looplift.passes.walk import GraphLike, places
+from looplift.passes.walk import GraphLike, is_frozen, places
 from looplift.patterns.liveness import Liveness
 from looplift.patterns.proof import Refusal
 from looplift.patterns.values import is_used, reads, subgraphs
@@ -71,7 +71,7 @@ def _drop_at(node: ir.Node, opset: int, live: Liveness, journal: Journal) -> boo
         if removed:
             journal.did(node, "removed: nothing reads it")
             remove_node(node)
-        changed = removed or _drop_from(view, live, journal)
+        changed = removed or (not is_frozen(node) and _drop_from(view, live, journal))
         if changed:
             _drop_unused_upwards(read_before)
         if removed:

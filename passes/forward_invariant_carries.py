@@ -42,7 +42,11 @@ class ForwardInvariantCarries:
 
 
 def _forward(view: View, journal: Journal) -> bool:
-    found = [carry for carry in view.carries if _keeps_initial(carry, view) and _can_copy(carry, view.opset)]
+    found = [
+        carry
+        for carry in view.carries
+        if _keeps_initial(carry, view) and _can_copy(carry, view.opset) and not _is_kept(carry, journal)
+    ]
     dropped = {carry.index for carry in _droppable(found, view)}
     changed = False
     for carry in found:
@@ -53,6 +57,11 @@ def _forward(view: View, journal: Journal) -> bool:
     if dropped:
         _drop(view.node, view.opset, dropped)
     return changed
+
+
+def _is_kept(carry: Carry, journal: Journal) -> bool:
+    """Whether a reader is to go on reading the carry."""
+    return any(value is not None and journal.keeps_reader(value) for value in (carry.previous, carry.final))
 
 
 def _keeps_initial(carry: Carry, view: View) -> bool:

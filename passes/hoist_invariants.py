@@ -50,11 +50,10 @@ class HoistInvariants:
 
 def _hoist(model: ir.Model, view: View, place: Place, journal: Journal) -> bool:
     asked = _ask_initial_values(model, view, journal)
-    fixed = _invariant_nodes(view.body)
+    fixed = _invariant_nodes(view.body, journal)
     gains = _gainful(fixed)
     if not gains:
         return asked
-    types = types_around(model, view.node).with_body(view)
     types = types_around(model, view.node).with_body(view)
     movable = _movable(fixed, view, types)
     gains = [node for node in gains if id(node) in movable]
@@ -87,12 +86,13 @@ def _ask_initial_values(model: ir.Model, view: View, journal: Journal) -> bool:
     return changed
 
 
-def _invariant_nodes(body: ir.Graph) -> list[ir.Node]:
-    """Deterministic nodes that neither a body input nor another kind of node reaches, in order."""
+def _invariant_nodes(body: ir.Graph, journal: Journal) -> list[ir.Node]:
+    """Deterministic nodes that neither a body input nor another kind of node reaches, in order; none that is kept."""
     varying = set(map(id, body.inputs))
     fixed = []
     for node in body:
-        if varying.isdisjoint(map(id, reads(node))) and is_deterministic(node):
+        kept = journal.keeps_inside(node)
+        if varying.isdisjoint(map(id, reads(node))) and is_deterministic(node) and not kept:
             fixed.append(node)
         else:
             varying.update(map(id, node.outputs))

@@ -7,15 +7,23 @@ node. The pipeline sets the marks first and takes them off at the end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 import onnx_ir as ir
 
 from looplift.passes.report import Finding
-from looplift.passes.walk import loops, node_name
+from looplift.passes.walk import every_loop, node_name
+from looplift.patterns.engines.onnxruntime import MOVES
 from looplift.patterns.proof import Refusal
+from looplift.patterns.values import with_inner
 
 ORIGIN = "looplift.origin"
+
+NUMBER = "looplift.number"
+"""Key in a node's ``meta``, which goes with the node, and with copies of it, and is not written to files."""
+
+_COPIES = (MOVES | {"Cast"}) - {"If", "Loop", "Scan"}
+"""Operators through which a node is still said to read the same value."""
 
 
 @dataclasses.dataclass
@@ -40,20 +48,68 @@ class Entry:
         return f"{self.path.rstrip('/')}/{self.node}"
 
 
-class Journal:
-    """Entries of the original loops by their origin mark."""
+@dataclasses.dataclass(frozen=True)
+class Care:
+    """What passes are to leave as it is, lest an engine round differently (`passes.same_bits`).
 
-    def __init__(self, entries: dict[str, Entry]) -> None:
-        self._entries = entries
+    Attributes:
+        nodes: numbers of nodes that stay where they are, and read what they read.
+        whole_loops: loops that hold such a node stay of their kind, too.
+    """
+
+    nodes: Set[int] = frozenset()
+    whole_loops: bool = False
+
+    def also(self, numbers: Set[int], *, whole_loops: bool) -> Care:
+        """The same of more nodes."""
+        return Care(self.nodes | numbers, self.whole_loops or whole_loops)
+
+
+class Journal:
+    """Entries of the original loops by their origin mark, and the nodes that are to stay where they are."""
+
+    def __init__(self, entries: dict[str, Entry], care: Care) -> None:
+        self._entries, self._care = entries, care
 
     @classmethod
-    def begin(cls, model: ir.Model) -> Journal:
+    def begin(cls, model: ir.Model, care: Care = Care()) -> Journal:
         """Marks every Loop and Scan of the model and opens an entry for each."""
         entries = {}
-        for k, (node, place) in enumerate(loops(model)):
+        for k, (node, place) in enumerate(every_loop(model)):
             node.metadata_props[ORIGIN] = str(k)
             entries[str(k)] = Entry(node_name(node), node.op_type, place.path, order=k)
-        return cls(entries)
+        return cls(entries, care)
+
+    def keeps(self, node: ir.Node) -> bool:
+        """Whether the node is to stay where it is, and to read what it reads, lest an engine round differently."""
+        return node.meta.get(NUMBER) in self._care.nodes
+
+    def keeps_inside(self, node: ir.Node) -> bool:
+        """Whether that holds of the node or of one in its graphs."""
+        return any(map(self.keeps, with_inner(node)))
+
+    def keeps_kind(self, loop: ir.Node) -> bool:
+        """Whether the loop is to stay a Loop, or a Scan."""
+        return self._care.whole_loops and self.keeps_inside(loop)
+
+    def keeps_reader(self, value: ir.Value) -> bool:
+        """Whether a node that is to stay reads the value, directly or a copy of it."""
+        return any(
+            self.keeps(user) or (user.op_type in _COPIES and any(map(self.keeps_reader, user.outputs)))
+            for user, _ in value.uses()
+        )
+
+    def left(self, model: ir.Model) -> frozenset[int]:
+        """The origins of the loops of which anything is left."""
+        marks = (node.metadata_props.get(ORIGIN) for node, _ in every_loop(model))
+        return frozenset(int(mark) for mark in marks if mark is not None)
+
+    def moved(self, origin: int, ops: Sequence[str]) -> None:
+        """Notes that these operators stand elsewhere now, where an engine may round differently."""
+        entry = self._entries.get(str(origin))
+        if entry is not None:
+            text = f"{', '.join(ops)}: an engine may round differently where these stand now (last bits)"
+            entry.actions.append(text)
 
     def entry(self, node: ir.Node) -> Entry | None:
         """The entry of a loop node (rebuilt or original); None for one that a pass made from nothing."""
@@ -119,7 +175,7 @@ class Journal:
 
     def end(self, model: ir.Model, reason: str = "no rule applies") -> tuple[Finding, ...]:
         """Takes the marks off and gives a finding for every original loop; one without any word stays for `reason`."""
-        left = {node.metadata_props.pop(ORIGIN, None) for node, _ in loops(model)}
+        left = {node.metadata_props.pop(ORIGIN, None) for node, _ in every_loop(model)}
         findings = []
         for mark, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
             whole = self._entries[self._whole(mark)]

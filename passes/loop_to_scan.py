@@ -121,7 +121,7 @@ def _value(port: Port) -> ir.Value | None:
 
 def _convert(node: ir.Node, place: Place, types: Types, journal: Journal) -> bool:
     view = view_of(node, place.opset)
-    plan = _plan(view, types) if isinstance(view, LoopView) else None
+    plan = _plan(view, types) if isinstance(view, LoopView) and not journal.keeps_kind(node) else None
     if plan is None:
         return False
     ports = plan.used_ports

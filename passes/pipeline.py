@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
@@ -24,7 +24,7 @@ from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
 from looplift.passes.infer_shapes import infer_types
 from looplift.passes.inline_loops import InlineLoops
-from looplift.passes.journal import Journal
+from looplift.passes.journal import ORIGIN, Care, Journal
 from looplift.passes.lift_recurrences import LiftRecurrences
 from looplift.passes.loop_to_scan import LoopToScan
 from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
@@ -39,6 +39,7 @@ from looplift.passes.report import Finding
 from looplift.passes.reroll import Reroll
 from looplift.passes.reverse_in_node import ReverseInNode
 from looplift.passes.row_scatters import RowScatters
+from looplift.passes.same_bits import Change, Surroundings, settle_bits
 from looplift.passes.settle_values import SettleValues
 from looplift.passes.shapes import Declared, forget_declared, name_extents, prove_shapes
 from looplift.passes.simplify import Simplify
@@ -48,7 +49,7 @@ from looplift.passes.stack_concats import StackConcats
 from looplift.passes.stack_scatters import StackScatters
 from looplift.passes.stack_sequences import StackSequences
 from looplift.passes.surgery import drop_unused_nodes
-from looplift.passes.walk import loops, places
+from looplift.passes.walk import every_loop, freeze, loops, places
 from looplift.patterns.values import is_used
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
@@ -57,6 +58,11 @@ logger = logging.getLogger(__name__)
 
 Pass = Callable[[ir.Model, Journal], bool]
 TARGETS = ("kernel", "standard")
+
+STEPS = 5
+"""Attempts that are made. If loops that stay may get other bits, the next keeps the nodes where they are, then does not
+make Scans of their loops, then leaves these loops alone, and then all loops that stay; at last the model is left."""
+
 ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
 
@@ -106,33 +112,70 @@ def run_pipeline(
     """
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
+    care = Care()
+    frozen: dict[int, Finding] = {}
+    for step in range(STEPS):
+        attempt = _attempt(model, exact, target, care, frozen)
+        findings = tuple(frozen.get(k, finding) for k, finding in enumerate(attempt.findings))
+        if not attempt.unwanted:
+            return attempt.model, findings
+        nodes = frozenset().union(*(change.nodes for change in attempt.unwanted))
+        owners = frozenset().union(*(change.loops for change in attempt.unwanted))
+        care = care.also(nodes, whole_loops=step > 0)
+        if step > 1:
+            chosen = owners if step == 2 else {k for k, finding in enumerate(findings) if not finding.lifted}
+            frozen |= {k: _untouched(findings[k]) for k in chosen}
+    return model.clone(), tuple(_untouched(finding, "an engine may round differently") for finding in findings)
+
+
+def _untouched(finding: Finding, reason: str = "") -> Finding:
+    """What is told of a loop that is left alone after all."""
+    return dataclasses.replace(finding, lifted=False, recurrence="", actions=(), reason=finding.reason or reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """A rewritten model, what was found, and where loops that stay may have other last bits (`passes.same_bits`)."""
+
+    model: ir.Model
+    findings: tuple[Finding, ...]
+    unwanted: tuple[Change, ...] = ()
+
+
+def _attempt(model: ir.Model, exact: bool, target: str, care: Care, frozen: Collection[int]) -> Attempt:
+    """Optimizes a copy of the model, with care, and without changing the frozen loops, which are given by number."""
     work = copies.clone(model)
     standard = target == "standard"
     if not loops(work) and not (standard and used_ops(work)):
-        return work, ()
+        return Attempt(work, ())
     name_default_domain(work)
-    journal = Journal.begin(work)
+    journal = Journal.begin(work, care)
     reason = next(filter(None, (unread(place.opset) for _, place in loops(work))), None)
     if reason is not None:
-        return model.clone(), journal.end(work, reason)
+        return Attempt(model.clone(), journal.end(work, reason))
     for place in places(work):
         drop_unused_nodes(place.graph)  # dead readers and calls would count as others do
     InlineLoops()(work, journal)
+    for node, _ in every_loop(work):
+        if int(node.metadata_props[ORIGIN]) in frozen:
+            freeze(node)
+    before = Surroundings.of(work)
     note_ranks(work)
     declared = forget_declared(work)
     infer_types(work)
     prove_shapes(work)
     describe_loops(work, journal)
-    changed = rewrite(work, journal, standard, exact)
-    findings = journal.end(work)
-    if not changed:
-        return model.clone(), findings
+    if not rewrite(work, journal, standard, exact):
+        return Attempt(model.clone(), journal.end(work))
     finish(work, declared)
+    unwanted = settle_bits(before, work, journal, exact)
+    findings = journal.end(work)
     broken = violation(model, work)
     if broken is not None:
         logger.error("the rewritten model is dropped: %s", broken)
-        return model.clone(), tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
-    return work, findings
+        dropped = tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
+        return Attempt(model.clone(), dropped)
+    return Attempt(work, findings, unwanted)
 
 
 def rewrite(model: ir.Model, journal: Journal, standard: bool, exact: bool) -> bool:

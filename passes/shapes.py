@@ -19,6 +19,8 @@ from looplift.patterns.types import PRIVATE, Dim, Types, infer_node, is_public, 
 from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import LoopView, ScanView, is_loop, is_scan, view_of
 
+_DECLARED = "looplift.declared_inside"
+
 NOTE = "looplift.declared"
 """Key in the ``meta`` of a body's input or output: the shape that the model declared of it."""
 
@@ -36,12 +38,39 @@ class Declared:
             for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
                 if value.shape is not None and not all(dim is None or is_public(dim) for dim in _dims(value.shape)):
                     value.shape = ir.Shape([dim if is_public(dim) else None for dim in _dims(value.shape)])
+        _declare_again(model)
         for value in _ports(model):
             value.shape = value.meta.pop(NOTE, value.shape)
         for value, given in zip(model.graph.inputs, self.inputs, strict=True):
             value.shape = given
         for value, given in zip(model.graph.outputs, self.outputs, strict=True):
             value.shape = value.shape if given is None else given
+
+
+def _declare_again(model: ir.Model) -> None:
+    """Declares what values have that still stand where they stood, unless what is known of them contradicts.
+
+    An engine that knows more or fewer shapes may compute a body otherwise, with other last bits (`patterns.engines`).
+    """
+    every = list(places(model))
+    facts = {id(view.body): Types().with_body(view) for place in every for view in _views(place.graph, place.opset)}
+    for graph in (place.graph for place in every):
+        known = facts.get(id(graph), Types())
+        for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
+            shape, home = value.meta.pop(_DECLARED, (None, None))
+            if home is graph and _agree(shape, known[value].shape):
+                value.shape = shape
+
+
+def _agree(declared: ir.Shape, known: tuple[Dim, ...] | None) -> bool:
+    """Whether both may be the shape of one tensor."""
+    return known is None or (
+        len(declared) == len(known)
+        and all(
+            one == other or not (isinstance(one, int) and isinstance(other, int))
+            for one, other in zip(declared, known, strict=True)
+        )
+    )
 
 
 def forget_declared(model: ir.Model) -> Declared:
@@ -65,6 +94,8 @@ def forget_declared(model: ir.Model) -> Declared:
     for place in places(model):
         for value in (*place.graph.inputs, *(output for node in place.graph for output in node.outputs)):
             if id(value) not in obeyed:
+                if value.shape is not None:
+                    value.meta[_DECLARED] = (value.shape, place.graph)
                 value.shape = None
     _name_inputs(graph)
     return Declared(tuple(shapes[0]), tuple(shapes[1]))

@@ -11,7 +11,7 @@ from looplift.passes.branches import inline_branch, taken_branch
 from looplift.passes.journal import Journal
 from looplift.passes.no_ops import copied_value
 from looplift.passes.surgery import replace_value
-from looplift.passes.walk import GraphLike
+from looplift.passes.walk import GraphLike, is_frozen
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import Types
 from looplift.patterns.values import is_used, nodes_within, subgraphs
@@ -65,16 +65,17 @@ def _simplify(
         for inner in subgraphs(node):
             view = view_of(node, opset) if loop else None
             facts = types if view is None or isinstance(view, Refusal) else types_inside(view, types)
-            changed |= _simplify(inner, opset, facts, inside or loop, removed, journal)
+            changed |= _simplify(inner, opset, facts, (inside or loop) and not is_frozen(node), removed, journal)
         if node.graph is None or not (inside or _near_loop(node)):
             continue
-        branch = taken_branch(node, types, opset)
+        kept = journal.keeps_inside(node)
+        branch = taken_branch(node, types, opset) if not kept else None
         if branch is not None:
             inline_branch(node, branch, journal)
             removed.append(node)
             changed = True
             continue
-        value = copied_value(node, types, opset)
+        value = copied_value(node, types, opset) if not kept else None
         if value is not None:
             changed |= _bypass(node, value, removed)
     return changed

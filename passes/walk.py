@@ -13,6 +13,7 @@ from looplift.patterns.view import View, is_loop, is_scan, view_of
 from looplift.runtime.ops import DOMAIN
 
 GraphLike = ir.Graph | ir.Function
+_FROZEN = "looplift.frozen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +60,24 @@ def _named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
             yield from ((f"{attribute.name}[{k}]", g) for k, g in enumerate(attribute.as_graphs()))
 
 
-def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:
+def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     """Every Loop and Scan with its place, innermost first. Gathered before anything is changed."""
     return [(node, place) for place in places(model) for node in place.graph if is_loop(node) or is_scan(node)]
+
+
+def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:
+    """Every Loop and Scan that passes may change, as `every_loop`."""
+    return [(node, place) for node, place in every_loop(model) if not is_frozen(node)]
+
+
+def freeze(node: ir.Node) -> None:
+    """Lets no pass change this loop's ports, nor the nodes of its body. Inner loops may be lifted all the same."""
+    node.meta[_FROZEN] = True
+
+
+def is_frozen(node: ir.Node) -> bool:
+    """Whether the loop is to stay as it is (see `freeze`)."""
+    return _FROZEN in node.meta
 
 
 def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node | None]) -> bool:
@@ -99,6 +115,9 @@ def _views(model: ir.Model) -> Iterator[tuple[View, Place]]:
 __all__ = [
     "GraphLike",
     "Place",
+    "every_loop",
+    "freeze",
+    "is_frozen",
     "loops",
     "node_name",
     "places",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import onnx_ir as ir
 
 from looplift.passes.over_time.last_bits import MARK
-from looplift.patterns.values import STANDARD, behind, defined_in, nodes_within, reads
+from looplift.patterns.engines.onnxruntime import PACKED, is_constant
+from looplift.patterns.values import STANDARD, defined_in, nodes_within
 from looplift.patterns.view import View
-
-PACKED = frozenset(
-    "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()
-)
-"""Operators for which an engine lays constant operands out anew when it loads the model."""
 
 
 def keep_near(loop: View, branch: ir.Graph) -> None:
@@ -34,7 +28,7 @@ def keep_near(loop: View, branch: ir.Graph) -> None:
         shared = value.is_graph_output() or any(id(user) not in inside for user, _ in value.uses())
         if not shared and home is not None and _move(value, home, branch):
             continue
-        if _is_constant(value):
+        if is_constant(value):
             for node in products:
                 if any(value is operand for operand in node.inputs):
                     node.metadata_props[MARK] = "products"
@@ -61,16 +55,3 @@ def _is_weight_of(graph: ir.Graph, value: ir.Value) -> bool:
         and value.graph is graph
         and not isinstance(value.const_value, ir.ExternalTensor)
     )
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Whether an engine may know the value when it loads the model: a constant, or computed from constants alone."""
-    return all(
-        part.producer() is not None or (part.is_initializer() and not part.is_graph_input())
-        for part in behind(value, _operands)
-    )
-
-
-def _operands(value: ir.Value) -> Iterable[ir.Value]:
-    node = value.producer()
-    return () if node is None else reads(node)

@@ -12,6 +12,7 @@ from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.over_time import last_bits
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.empty_stacks import fits_without_rows
+from looplift.patterns.engines.onnxruntime import REACH
 from looplift.patterns.footprint import footprint_of
 from looplift.patterns.proof import Refusal, Refused
 from looplift.patterns.recurrence_ops import DOMAIN
@@ -186,6 +187,8 @@ class OverTime:
             raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
         inputs = [None if x is None else self.outside(x) for x in node.inputs]
         copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
+        if node.op_type in REACH:
+            last_bits.mark_moved(copy)
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
             self._outside[id(output)] = new
         return self._outside[id(value)]

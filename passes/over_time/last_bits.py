@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from looplift.patterns.engines.onnxruntime import PACKED
 from looplift.patterns.values import nodes_within
 
 SUMS = frozenset(
@@ -40,6 +41,14 @@ def mark(nodes: Iterable[ir.Node]) -> None:
             node.metadata_props[MARK] = "sums"
         elif node.op_type in FUNCTIONS:
             node.metadata_props[MARK] = "functions"
+
+
+def mark_moved(node: ir.Node) -> None:
+    """Marks a node that stands where an engine may round it differently."""
+    if node.op_type in SUMS or node.op_type in PACKED:
+        node.metadata_props.setdefault(MARK, "products")
+    else:
+        node.metadata_props.setdefault(MARK, "functions")
 
 
 def marks(model: ir.Model) -> frozenset[str]:

@@ -1,0 +1,162 @@
+"""Loops that stay keep their bits: what stands in them is compared, before and after, as an engine sees it.
+
+Passes move nodes to other depths and part them from their neighbours, or bring new ones near. Instead of asking in each
+pass whether an engine minds, every node is numbered first, and what its last bits hang on (`patterns.engines`) is noted
+once in the original and once in the result. Where that differs in a loop that stays, the model is optimized again, with
+these nodes kept where they are (`Journal.keeps`), and if that is not enough, with these loops left alone. Where the
+loop is gone, being lifted, the nodes are marked (`over_time.last_bits`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.journal import NUMBER, ORIGIN, Journal
+from looplift.passes.lift_recurrences import LIFTED_FROM
+from looplift.passes.over_time import last_bits
+from looplift.passes.walk import GraphLike
+from looplift.patterns.engines.onnxruntime import Tie, ties
+from looplift.patterns.values import subgraphs
+from looplift.patterns.view import is_loop, is_scan
+from looplift.runtime.ops import DOMAIN
+
+LIFTED = -1
+"""The number of nodes that a lift made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A node around which something changed that may decide about its last bits, and all that took part.
+
+    Attributes:
+        node: its number.
+        others: numbers of nodes that stand, or stood, in front of it.
+        loops: the origins of the original loops that these stood in, the innermost of each.
+        lifted: whether a node that a lift made took part.
+    """
+
+    node: int
+    others: frozenset[int]
+    loops: frozenset[int]
+    lifted: bool
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """All that took part."""
+        return self.others | {self.node}
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What the last bits of a model's nodes hang on.
+
+    Attributes:
+        ties: by the number of the node.
+        owners: the original loop that each node stands in, by its origin.
+    """
+
+    ties: dict[int, frozenset[Tie]]
+    owners: dict[int, int]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Surroundings:
+        """Of a model whose loops carry their origin; its nodes are numbered."""
+        owners: dict[int, int] = {}
+        for number, (node, owner) in enumerate(_nodes(model)):
+            node.meta[NUMBER] = number
+            if owner is not None:
+                owners[number] = owner
+        return cls(look(model), owners)
+
+    def changes(self, model: ir.Model) -> list[Change]:
+        """What is different in a model that was made of this one."""
+        after = look(model)
+        found = []
+        for number, now in after.items():
+            different = self.ties.get(number, frozenset()) ^ now
+            if different:
+                partners = {tie.partner for tie in different if tie.partner is not None}
+                others = frozenset(partners - {LIFTED})
+                owners = {self.owners[node] for node in others | {number} if node in self.owners}
+                found.append(Change(number, others, frozenset(owners), LIFTED in partners))
+        return found
+
+
+def settle_bits(before: Surroundings, model: ir.Model, journal: Journal, exact: bool) -> tuple[Change, ...]:
+    """Marks what may have other last bits in the result, and returns what may not have if bits are to be `exact`.
+
+    It may have them where the loop is lifted, and where a lifted one gave it its neighbours.
+    """
+    left = journal.left(model)
+    changes = before.changes(model)
+    unwanted = tuple(change for change in changes if exact and not change.lifted and not change.loops.isdisjoint(left))
+    told = mark(model, changes)
+    for loop, ops in told.items():
+        journal.moved(loop, ops)
+    forget(model)
+    return unwanted
+
+
+def look(model: ir.Model) -> dict[int, frozenset[Tie]]:
+    """The ties of all numbered nodes, with the types and shapes that an engine infers."""
+    copy = model.clone()
+    infer_shapes(copy)
+    found: dict[int, frozenset[Tie]] = {}
+    for graph in _graphs(copy):
+        for number, tied in ties(graph, _number).items():
+            found[number] = found.get(number, frozenset()) | tied
+    return found
+
+
+def mark(model: ir.Model, changes: Iterable[Change]) -> dict[int, list[str]]:
+    """Marks the nodes of these changes; returns, for each loop that they stood in, their operators."""
+    nodes: dict[int, list[ir.Node]] = {}
+    for node, _ in _nodes(model):
+        if NUMBER in node.meta:
+            nodes.setdefault(node.meta[NUMBER], []).append(node)
+    told: dict[int, set[str]] = {}
+    for change in changes:
+        for node in (node for number in change.nodes for node in nodes.get(number, [])):
+            last_bits.mark_moved(node)
+            for loop in change.loops:
+                told.setdefault(loop, set()).add(node.op_type)
+    return {loop: sorted(ops) for loop, ops in told.items()}
+
+
+def _number(node: ir.Node) -> int | None:
+    number = node.meta.get(NUMBER)
+    if isinstance(number, int):
+        return number
+    return LIFTED if LIFTED_FROM in node.metadata_props else None
+
+
+def forget(model: ir.Model) -> None:
+    """Takes the numbers off the nodes."""
+    for node, _ in _nodes(model):
+        node.meta.pop(NUMBER, None)
+
+
+def _graphs(model: ir.Model) -> list[GraphLike]:
+    return [model.graph, *(function for function in model.functions.values() if function.domain != DOMAIN)]
+
+
+def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, int | None]]:
+    """Every node, with the origin of the innermost loop it stands in."""
+    for graph in _graphs(model):
+        yield from _inside(graph, None)
+
+
+def _inside(graph: GraphLike, owner: int | None) -> Iterator[tuple[ir.Node, int | None]]:
+    for node in graph:
+        yield node, owner
+        origin = node.metadata_props.get(ORIGIN) if is_loop(node) or is_scan(node) else None
+        inner = owner if origin is None else int(origin)
+        for held in subgraphs(node):
+            yield from _inside(held, inner)
+
+
+__all__ = ["Change", "Surroundings", "settle_bits"]

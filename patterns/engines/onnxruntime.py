@@ -1,0 +1,259 @@
+"""May ONNX Runtime (CPU) round differently there? What of a node's surroundings decides about its last bits.
+
+Seen in 1.32.0, on x86 with AVX-512, one thread. Its optimizers run in every graph on its own, and never look across
+the border of a graph, except at constants outside. "Depth" counts graphs, from a constant to the node that reads it.
+Each quirk is held by `tests/patterns/test_onnxruntime.py`, which runs it; to see one, put the node into a Loop of one
+iteration, and compare.
+
+============ ========================================================================== =======================
+Quirk        What happens                                                                Seen at
+============ ========================================================================== =======================
+packed       ``MatMul``, ``Gemm``, ``LSTM``, ``GRU`` of float32 lay a constant operand   any optimizers; K from 2,
+             out anew (prepacking) at depth 0 and 1, not further out, and then multiply  most from K = 16
+             with another kernel. Not: double, ``RNN``, ``Einsum``, the left operand,
+             integers (exact).
+blocked      ``Conv`` of float32 with constant weights at depth 0 becomes NCHWc, and     all optimizers
+             fuses with what follows.
+transposed   A product and the ``Transpose`` of an operand become one (``FusedMatMul``,  extended; one row, from
+             ``Gemm``), also with a ``Cast`` or ``Reshape`` between.                     K = 16; Gemm: basic
+scaled       A product and ``Mul``/``Div`` by a constant scalar become one.              extended
+bias         ``MatMul`` and ``Add`` become a ``Gemm``, if nothing else reads the product basic; K from 256
+             and the shapes of all three are known, and fit: declared, or inferred.
+             Loops tell their bodies no shapes of carried values, Scans do.
+summed       ``Gemm`` and ``Sum`` become one ``Gemm``.                                   basic
+quotient     ``Div(1, x)`` and ``Mul`` become one ``Div``, which rounds once.            basic
+normalised   ``ReduceMean``, ... , ``Div``, ``Mul``, ``Add`` become a                    basic; with Add before it:
+             ``LayerNormalization``, if the shapes are known; with an Add before: Skip-. extended
+half         float16 (and bfloat16) without a kernel is computed in float32, and         any optimizers
+             between two such nodes of one graph no rounding takes place.
+============ ========================================================================== =======================
+
+Seen to change nothing: elementwise operators of float32 and double among themselves (but for the quotient), data
+movement, ``Gemm`` and what follows it, bias and Gelu or Softmax, whether a carried value or one from outside is read
+where both have a known shape and neither is constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from looplift.patterns.values import STANDARD, behind, is_used, reads, source, subgraphs
+
+PACKED = frozenset(
+    "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()
+)
+"""Operators for which the engine lays constant operands out anew when it loads the model; integers exactly."""
+
+REACH = {"Conv": 0, "ConvTranspose": 0, "GRU": 1, "Gemm": 1, "LSTM": 1, "MatMul": 1}
+"""How far out, in graphs, a constant operand may stand so that it is laid out anew, with other last bits."""
+
+LAID_OUT = {"GRU": (1, 2), "LSTM": (1, 2)}
+"""Which operands; the second otherwise."""
+
+HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
+MOVES = frozenset(
+    "Concat Constant ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Loop If Pad Reshape Scan "
+    "ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose Unsqueeze Where".split()
+)
+"""Operators that ONNX Runtime has in float16 too: what they are given was rounded."""
+
+_FUSED_AFTER_CONV = frozenset(
+    "Add AveragePool BatchNormalization Clip Concat Elu GlobalAveragePool HardSigmoid LeakyRelu MaxPool Mul Relu "
+    "Sigmoid Sum Tanh".split()
+)
+_QUANTIZE = frozenset({"DequantizeLinear", "QuantizeLinear"})
+_PRODUCTS = frozenset({"FusedMatMul", "Gemm", "MatMul"})
+
+PARTNERS: Mapping[str, frozenset[str]] = {
+    **{name: frozenset({"Conv", "ConvTranspose"}) for name in _FUSED_AFTER_CONV},
+    "Add": frozenset({"Conv", "ConvTranspose", "MatMul", "Mul"}),
+    "BatchNormalization": frozenset({"Conv", "ConvTranspose", "MatMul", "Reshape", "Transpose"}),
+    "Cast": frozenset({"ConvInteger", "MatMulInteger"}),
+    "Div": frozenset({"Gemm", "MatMul"}),
+    "Erf": frozenset({"Div", "Mul"}),
+    "Gemm": frozenset({"Div", "Mul", "Transpose"}),
+    "LayerNormalization": frozenset({"Add"}),
+    "MatMul": frozenset({"Div", "Mul", "Transpose"}),
+    "MatMulInteger": frozenset({"DynamicQuantizeLinear"}),
+    "Mul": frozenset({"Cast", "Conv", "ConvTranspose", "Div", "Gemm", "MatMul"}),
+    "Sum": frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"}),
+}
+"""For an operator, those in front of it that may become one with it, in one graph."""
+
+THROUGH = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""What may stand between a product and the Transpose of an operand."""
+
+SHAPED = frozenset({"Add", "LayerNormalization"})
+"""Operators that become one with those in front of them only where shapes are known; so does a normalising Mul."""
+
+SCALED = frozenset({"Div", "Mul"})
+"""Operators that become one with a neighbour only where one of their operands is constant."""
+
+
+_Extents = tuple["int | str | None", ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tie:
+    """One thing around a node that may decide about its last bits.
+
+    Attributes:
+        kind: ``packed``, ``half``, or the operator in front that may become one with this one.
+        operand: the input through which.
+        partner: the number of the node in front, None for a constant.
+        shared: whether others read what the partner makes, too.
+        shapes: those that are known of both nodes' inputs, where it matters; symbols by the order in which they come.
+        constants: which of both nodes' inputs are constant, where it matters.
+    """
+
+    kind: str
+    operand: int
+    partner: int | None = None
+    shared: bool = False
+    shapes: tuple[_Extents | None, ...] = ()
+    constants: tuple[bool, ...] = ()
+
+
+Numbers = Callable[[ir.Node], "int | None"]
+"""Tells nodes apart, also in a copy of the model."""
+
+
+def ties(graph: ir.Graph | ir.Function, number: Numbers) -> dict[int, frozenset[Tie]]:
+    """For each numbered node in the graph and the graphs in it what its last bits hang on; nodes without a tie too.
+
+    A node may move to another place, and lose or get neighbours, without other bits, if its ties stay what they are.
+
+    Args:
+        graph: with its types and shapes as an engine infers them.
+        number: of a node; None or less than 0 for one that is not asked about.
+    """
+    found: dict[int, frozenset[Tie]] = {}
+    for node, outside in _nodes(graph, ()):
+        mark = number(node)
+        if mark is not None and mark >= 0:
+            found[mark] = found.get(mark, frozenset()) | frozenset(_ties(node, outside, number))
+    return found
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether the engine may know the value when it loads the model: a constant, or computed from constants alone."""
+    return all(
+        part.producer() is not None or (part.is_initializer() and not part.is_graph_input())
+        for part in behind(value, _operands)
+    )
+
+
+def _operands(value: ir.Value) -> Sequence[ir.Value]:
+    node = value.producer()
+    return () if node is None else tuple(reads(node))
+
+
+_Graphs = tuple["ir.Graph | ir.Function", ...]
+
+
+def _nodes(graph: ir.Graph | ir.Function, outside: _Graphs) -> Iterator[tuple[ir.Node, _Graphs]]:
+    """Every node with the graphs it stands in, its own first."""
+    around = (graph, *outside)
+    for node in graph:
+        yield node, around
+        for inner in subgraphs(node):
+            yield from _nodes(inner, around)
+
+
+def _ties(node: ir.Node, around: _Graphs, number: Numbers) -> Iterator[Tie]:
+    if node.domain not in STANDARD:
+        return
+    reach = REACH.get(node.op_type, -1)
+    half = node.op_type not in MOVES and any(value.dtype in HALF for value in node.outputs)
+    for k, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        if reach >= 0 and k in LAID_OUT.get(node.op_type, (1,)) and value.dtype in (None, ir.DataType.FLOAT):
+            near = 0 <= _distance(value, around) <= reach
+            if near and is_constant(value):
+                yield Tie("packed", k)
+        for maker in _makers(node, value):
+            if maker.graph is around[0] and maker.domain in STANDARD and _may_join(node, maker):
+                yield _tie(node, k, maker, number)
+        nearest = _maker(value)
+        if nearest is None or nearest.graph is not around[0] or nearest.op_type in MOVES:
+            continue
+        if half or value.dtype in HALF or not {nearest.op_type, node.op_type}.isdisjoint(_QUANTIZE):
+            yield Tie("half", k, number(nearest))
+
+
+def _may_join(node: ir.Node, maker: ir.Node) -> bool:
+    """Whether the engine may make one node of both, or of both and others."""
+    if (node.op_type, maker.op_type) == ("Add", "Mul"):  # of a normalisation
+        return any(made is not None and _divides_by_root(made) for made in map(_maker, maker.inputs))
+    return maker.op_type in PARTNERS.get(node.op_type, frozenset())
+
+
+def _divides_by_root(node: ir.Node) -> bool:
+    root = _maker(node.inputs[1]) if node.op_type == "Div" else None
+    return root is not None and root.op_type == "Sqrt"
+
+
+def _maker(value: ir.Value | None) -> ir.Node | None:
+    return None if value is None else source(value).producer()
+
+
+def _makers(node: ir.Node, value: ir.Value) -> Iterator[ir.Node]:
+    """What makes the operand; for a product also through what may stand between."""
+    maker = _maker(value)
+    while maker is not None:
+        yield maker
+        further = node.op_type in _PRODUCTS and maker.op_type in THROUGH and len(maker.inputs) > 0
+        maker = _maker(maker.inputs[0]) if further else None
+
+
+def _tie(node: ir.Node, k: int, maker: ir.Node, number: Numbers) -> Tie:
+    made = maker.outputs[0]
+    read = [value for value in (*node.inputs, *maker.inputs) if value is not None]
+    shaped = node.op_type in SHAPED or (node.op_type == "Mul" and _divides_by_root(maker))
+    scaled = node.op_type in SCALED or maker.op_type in SCALED
+    return Tie(
+        maker.op_type,
+        k,
+        number(maker),
+        shared=made.is_graph_output() or len({id(user) for user, _ in _readers(made)}) > 1,
+        shapes=_shapes(read) if shaped else (),
+        constants=tuple(is_constant(value) for value in read) if scaled else (),
+    )
+
+
+def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    """Who reads a value, through copies."""
+    for user, k in value.uses():
+        if user.op_type == "Identity" and user.domain in STANDARD:
+            yield from _readers(user.outputs[0])
+            if user.outputs[0].is_graph_output():
+                yield user, k
+        elif any(is_used(output) for output in user.outputs):
+            yield user, k
+
+
+def _shapes(values: Sequence[ir.Value]) -> tuple[_Extents | None, ...]:
+    """The shapes, in which a symbol is called by the place where it first comes: only which are the same matters."""
+    names: dict[str, str] = {}
+
+    def extent(dim: int | ir.SymbolicDim) -> int | str | None:
+        if isinstance(dim, int) or dim.value is None:
+            return dim if isinstance(dim, int) else None
+        return names.setdefault(dim.value, str(len(names)))
+
+    return tuple(None if value.shape is None else tuple(map(extent, value.shape)) for value in values)
+
+
+def _distance(value: ir.Value, around: _Graphs) -> int:
+    """How many graphs further out a constant stands; -1 if it is not found."""
+    node = value.producer()
+    home = value.graph if node is None else node.graph
+    return next((k for k, graph in enumerate(around) if graph is home or getattr(graph, "graph", None) is home), -1)
+
+
+__all__ = ["PACKED", "Tie", "is_constant", "ties"]
