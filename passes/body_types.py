@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Container, Iterator
+
 import onnx_ir as ir
 
 from looplift.passes.walk import GraphLike
@@ -9,7 +12,7 @@ from looplift.patterns.proof import Refusal
 from looplift.patterns.row_cuts import row_cuts
 from looplift.patterns.trip import trip_of
 from looplift.patterns.types import Types
-from looplift.patterns.values import subgraphs
+from looplift.patterns.values import nodes_within, subgraphs
 from looplift.patterns.view import View, is_loop, is_scan, view_of
 from looplift.runtime.ops import DOMAIN
 
@@ -32,24 +35,45 @@ def types_around(model: ir.Model, node: ir.Node) -> Types:
 
 
 def _enclosing(model: ir.Model, node: ir.Node) -> list[tuple[ir.Node, int]]:
-    roots: list[tuple[GraphLike, int]] = [(model.graph, model.opset_imports.get("", 1))]
+    """The nodes around this one, outermost first, each with its opset; none for a node that is not in the model."""
+    roots = {id(root): (root, opset) for root, opset in _roots(model)}
+    path = _way_up(node, roots)
+    if path is None:
+        for root, _ in roots.values():
+            _note_owners(root)
+        path = _way_up(node, roots)
+    if path is None:
+        return []
+    opset = roots[id((path[0] if path else node).graph)][1]
+    return [(outer, opset) for outer in path]
+
+
+def _roots(model: ir.Model) -> Iterator[tuple[GraphLike, int]]:
+    yield model.graph, model.opset_imports.get("", 1)
     for function in model.functions.values():
         if function.domain != DOMAIN:
-            roots.append((function, function.opset_imports.get("", model.opset_imports.get("", 1))))
-    for root, opset in roots:
-        path = _path(root, node)
-        if path is not None:
-            return [(outer, opset) for outer in path]
-    return []
+            yield function.graph, function.opset_imports.get("", model.opset_imports.get("", 1))
 
 
-def _path(graph: GraphLike, target: ir.Node) -> list[ir.Node] | None:
-    """The nodes whose inner graphs lead to `target`, outermost first; None if it is not inside."""
-    for node in graph:
-        if node is target:
-            return []
+_OWNERS: weakref.WeakKeyDictionary[ir.Graph, weakref.ref[ir.Node]] = weakref.WeakKeyDictionary()
+"""The node that each inner graph was last seen in: the IR leads from a node to its graph, but not further up. A note
+that is out of date is found out, since the node no longer holds the graph or is no longer in one."""
+
+
+def _way_up(node: ir.Node, roots: Container[int]) -> list[ir.Node] | None:
+    """The nodes around this one, outermost first, by what is noted; None where that leads to no root."""
+    path: list[ir.Node] = []
+    while node.graph is None or id(node.graph) not in roots:
+        note = _OWNERS.get(node.graph) if isinstance(node.graph, ir.Graph) else None
+        owner = note() if note is not None else None
+        if owner is None or not any(inner is node.graph for inner in subgraphs(owner)):
+            return None
+        path.append(owner)
+        node = owner
+    return path[::-1]
+
+
+def _note_owners(root: GraphLike) -> None:
+    for node in nodes_within(root):
         for inner in subgraphs(node):
-            path = _path(inner, target)
-            if path is not None:
-                return [node, *path]
-    return None
+            _OWNERS[inner] = weakref.ref(node)

@@ -53,10 +53,11 @@ def _inside(graph: GraphLike, path: str, opset: int) -> Iterator[Place]:
 
 
 def _named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    for attribute in node.attributes.values():
-        if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
+    for attribute in node.attributes.data.values():
+        kind = attribute.type
+        if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.name, attribute.as_graph()
-        elif not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPHS:
+        elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
             yield from ((f"{attribute.name}[{k}]", g) for k, g in enumerate(attribute.as_graphs()))
 
 

@@ -77,9 +77,18 @@ def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """The tensor of a Constant node's output or of an initializer, of any size; None for every other value."""
     node = value.producer()
-    if node is not None and (node.op_type != "Constant" or len(node.attributes) != 1):
+    if node is None:
+        return value.const_value
+    if node.op_type != "Constant" or len(node.attributes) != 1:
         return None
-    return ir.convenience.get_const_tensor(value)
+    attribute = node.attributes.data.get("value")
+    plain = attribute is not None and attribute.type is ir.AttributeType.TENSOR and not attribute.is_ref()
+    if attribute is None or not plain or node.domain != "" or len(node.outputs) != 1 or value.const_value is not None:
+        return ir.convenience.get_const_tensor(value)
+    # The same, without asking a typing Protocol whether this is a tensor, which took a fifth of all time.
+    tensor: ir.TensorProtocol = attribute.value
+    tensor.name = value.name
+    return tensor
 
 
 def _small(tensor: ir.TensorProtocol | None) -> Array | None:

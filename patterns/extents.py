@@ -12,6 +12,8 @@ import onnx_ir as ir
 from looplift.patterns.constants import constant, scalar
 
 Dim = int | str | None
+"""An extent: known, a symbol (equal symbols are equal extents), or unknown."""
+
 Dims = tuple[Dim, ...]
 ShapeOf = Callable[[ir.Value], "Dims | None"]
 

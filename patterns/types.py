@@ -12,20 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-import onnx
 import onnx_ir as ir
 
-from looplift.patterns.constants import constant, constant_tensor
-from looplift.patterns.extents import entries, expanded, range_extent, reshaped, sliced_shape
+from looplift.patterns.constants import constant_tensor
+from looplift.patterns.extents import Dim, entries, expanded, range_extent, reshaped, sliced_shape
+from looplift.patterns.operator_types import Fact, operator_types
 from looplift.patterns.proof import Refusal
 from looplift.patterns.recurrence_ops import initial, is_recurrence, series
 from looplift.patterns.values import STANDARD, subgraphs
 from looplift.patterns.view import LoopView, View, is_loop, is_scan, view_of
-
-Dim = int | str | None
-"""An extent: known, a symbol (equal symbols are equal extents), or unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +30,11 @@ class TensorType:
 
     dtype: ir.DataType | None = None
     shape: tuple[Dim, ...] | None = None
+
+    @property
+    def pair(self) -> Fact:
+        """Element type and shape."""
+        return self.dtype, self.shape
 
     @property
     def rank(self) -> int | None:
@@ -221,20 +222,9 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
     if node.op_type == "Constant":
         tensor = constant_tensor(node.outputs[0])
         return nothing if tensor is None else (TensorType(tensor.dtype, tensor_shape(tensor)),)
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return nothing
-    proto, types, data = _as_protos(node, known, opset)
-    try:
-        # An unknown operator form or an input without a type: nothing is known, which is a safe answer.
-        inferred = onnx.shape_inference.infer_node_outputs(
-            schema, proto, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
-        )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, KeyError, ValueError):
-        return nothing
-    facts = tuple(_from_proto(inferred.get(f"y{k}")) for k in range(len(node.outputs)))
-    return tuple(TensorType(fact.dtype, _computed_shape(node, fact, known, opset)) for fact in facts)
+    facts = operator_types(node, [None if value is None else known[value].pair for value in node.inputs], opset)
+    found = (TensorType(*fact) for fact in facts)
+    return tuple(TensorType(fact.dtype, _computed_shape(node, fact, known, opset)) for fact in found)
 
 
 def _loop_types(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...] | None:
@@ -316,58 +306,6 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
         allow_zero = node.attributes.get("allowzero")
         shape = reshaped(before, target, allow_zero=allow_zero is not None and allow_zero.as_int() == 1)
     return fact.shape if shape is None else shape
-
-
-def _as_protos(
-    node: ir.Node, known: Types, opset: int
-) -> tuple[onnx.NodeProto, dict[str, onnx.TypeProto], dict[str, onnx.TensorProto]]:
-    proto = onnx.NodeProto(op_type=node.op_type)
-    types, data = {}, {}
-    for k, value in enumerate(node.inputs):
-        proto.input.append("" if value is None else f"x{k}")
-        if value is None:
-            continue
-        fact = known[value]
-        types[f"x{k}"] = _to_proto(fact)
-        # Shapes, axes and counts are integers; the contents of other tensors tell inference nothing.
-        asked = fact.dtype is None or fact.dtype.is_integer() or fact.dtype == ir.DataType.BOOL
-        folded = constant(value, opset) if asked else None
-        if folded is not None and folded.dtype.kind in "iub":
-            data[f"x{k}"] = onnx.numpy_helper.from_array(folded, f"x{k}")
-    proto.output.extend(f"y{k}" if output.name != "" else "" for k, output in enumerate(node.outputs))
-    proto.attribute.extend(ir.to_proto(attr) for attr in node.attributes.values() if isinstance(attr, ir.Attr))
-    return proto, types, data
-
-
-def _to_proto(fact: TensorType) -> onnx.TypeProto:
-    proto = onnx.TypeProto()
-    if fact.dtype is not None:
-        proto.tensor_type.elem_type = int(fact.dtype)
-    if fact.shape is not None:
-        proto.tensor_type.shape.SetInParent()
-        for dim in fact.shape:
-            entry = proto.tensor_type.shape.dim.add()
-            if isinstance(dim, int):
-                entry.dim_value = dim
-            elif dim is not None:
-                entry.dim_param = dim
-    return proto
-
-
-def _from_proto(proto: onnx.TypeProto | None) -> TensorType:
-    if proto is None or not proto.HasField("tensor_type"):
-        return UNKNOWN
-    tensor = proto.tensor_type
-    dtype = ir.DataType(tensor.elem_type) if tensor.elem_type else None
-    if not tensor.HasField("shape"):
-        return TensorType(dtype)
-    return TensorType(dtype, tuple(_dim(entry) for entry in tensor.shape.dim))
-
-
-def _dim(entry: Any) -> Dim:
-    if entry.HasField("dim_value"):
-        return int(entry.dim_value)
-    return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
 
 
 __all__ = [

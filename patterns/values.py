@@ -22,12 +22,11 @@ def source(value: ir.Value) -> ir.Value:
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs in the node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
+    for attribute in node.attributes.data.values():  # a view of the UserDict itself takes five times as long
+        kind = attribute.type
+        if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
+        elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
             yield from attribute.as_graphs()
 
 
