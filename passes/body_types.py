@@ -26,7 +26,7 @@ def types_inside(view: View, types: Types) -> Types:
 def types_around(model: ir.Model, node: ir.Node) -> Types:
     """The types that hold where `node` stands: of the bodies of all loops around it, from the outermost in."""
     types = Types()
-    for outer, opset in _enclosing(model, node):
+    for outer, opset in enclosing(model, node):
         if is_loop(outer) or is_scan(outer):
             view = view_of(outer, opset)
             if not isinstance(view, Refusal):
@@ -34,7 +34,7 @@ def types_around(model: ir.Model, node: ir.Node) -> Types:
     return types
 
 
-def _enclosing(model: ir.Model, node: ir.Node) -> list[tuple[ir.Node, int]]:
+def enclosing(model: ir.Model, node: ir.Node) -> list[tuple[ir.Node, int]]:
     """The nodes around this one, outermost first, each with its opset; none for a node that is not in the model."""
     roots = {id(root): (root, opset) for root, opset in _roots(model)}
     path = _way_up(node, roots)

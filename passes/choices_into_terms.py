@@ -11,7 +11,8 @@ from looplift.passes.body_types import types_around, types_inside
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, replace_value
-from looplift.passes.walk import Place, rewrite_loops
+from looplift.passes.sweeps import rewrite_loops
+from looplift.passes.walk import Place
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.evolution import Affine, Term, Walk
 from looplift.patterns.proof import Refusal, Refused

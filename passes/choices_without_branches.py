@@ -12,7 +12,8 @@ from looplift.passes.body_types import types_around, types_inside
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import remove_node, replace_value
-from looplift.passes.walk import Place, rewrite_loops
+from looplift.passes.sweeps import rewrite_loops
+from looplift.passes.walk import Place
 from looplift.patterns.constants import constant, scalar
 from looplift.patterns.proof import Refusal
 from looplift.patterns.totality import BROADCASTING, UNARY, is_total

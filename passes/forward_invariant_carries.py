@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
-from looplift.passes.walk import sweep_loops
+from looplift.passes.sweeps import sweep_loops
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal
 from looplift.patterns.values import defined_in, is_used, source

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from looplift.passes.body_types import types_around
 from looplift.passes.journal import Journal
-from looplift.passes.walk import Place, sweep_loops
+from looplift.passes.sweeps import sweep_loops
+from looplift.passes.walk import Place
 from looplift.patterns.constants import constant, scalar
 from looplift.patterns.references import is_deterministic
 from looplift.patterns.totality import is_total

@@ -11,7 +11,8 @@ from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import replace_value
-from looplift.passes.walk import Place, sweep_loops
+from looplift.passes.sweeps import sweep_loops
+from looplift.passes.walk import Place
 from looplift.patterns.constants import Array, constant
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.types import Types

@@ -11,8 +11,9 @@ from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import drop_unused_nodes
+from looplift.passes.sweeps import sweep_loops
 from looplift.passes.trip_counts import to_scalar
-from looplift.passes.walk import Place, sweep_loops
+from looplift.passes.walk import Place
 from looplift.patterns.constants import Array, constant, scalar
 from looplift.patterns.simulation import Simulation
 from looplift.patterns.types import Types

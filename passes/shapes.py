@@ -144,20 +144,22 @@ def prove_shapes(model: ir.Model) -> bool:
     extent that is known already, only the name changes.
     """
     graph = model.graph
-    return _prove(list(graph), Types(), model.opset_imports.get("", 1), _names(graph))
+    return prove(list(graph), Types(), model.opset_imports.get("", 1), names_of(graph))
 
 
 def name_extents(model: ir.Model) -> bool:
     """The same for what feeds loops: again after a loop was rewritten, since what it stacks may feed the next loop."""
-    graph, feeds = model.graph, _feeding_loops(model.graph)
-    return _prove([node for node in graph if node in feeds], Types(), model.opset_imports.get("", 1), _names(graph))
+    graph, feeds = model.graph, feeding_loops(model.graph)
+    return prove([node for node in graph if node in feeds], Types(), model.opset_imports.get("", 1), names_of(graph))
 
 
-def _names(graph: ir.Graph) -> frozenset[Dim]:
+def names_of(graph: ir.Graph) -> frozenset[Dim]:
+    """The names of the extents of a graph's inputs."""
     return frozenset(dim for value in graph.inputs for dim in _dims(value.shape) if isinstance(dim, str))
 
 
-def _prove(nodes: list[ir.Node], known: Types, opset: int, names: frozenset[Dim]) -> bool:
+def prove(nodes: list[ir.Node], known: Types, opset: int, names: frozenset[Dim]) -> bool:
+    """What `prove_shapes` does, for some nodes of a graph, given what is known around them."""
     changed = False
     for node in nodes:
         for value, fact in zip(node.outputs, infer_node(node, known, opset), strict=True):
@@ -168,7 +170,7 @@ def _prove(nodes: list[ir.Node], known: Types, opset: int, names: frozenset[Dim]
         view = view_of(node, opset) if is_loop(node) or is_scan(node) else None
         inside = known if view is None or isinstance(view, Refusal) else known.with_body(view)
         for inner in subgraphs(node):
-            changed |= _prove(list(inner), inside, opset, names)
+            changed |= prove(list(inner), inside, opset, names)
     return changed
 
 
@@ -195,7 +197,7 @@ def _dims(shape: ir.Shape | None) -> list[Dim]:
     return [dim if isinstance(dim, int) else dim.value for dim in shape or ()]
 
 
-def _feeding_loops(graph: ir.Graph) -> set[ir.Node]:
+def feeding_loops(graph: ir.Graph) -> set[ir.Node]:
     """The nodes of the graph whose values reach a loop, directly or through others, inner graphs included."""
     found: set[ir.Node] = set()
     work = [node for node in graph if any(is_loop(inner) or is_scan(inner) for inner in [node, *_held(node)])]

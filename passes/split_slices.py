@@ -10,7 +10,8 @@ from looplift.passes.body_types import types_around
 from looplift.passes.emit import INT64_MAX, Emitter
 from looplift.passes.journal import Journal
 from looplift.passes.surgery import replace_value
-from looplift.passes.walk import Place, sweep_loops
+from looplift.passes.sweeps import sweep_loops
+from looplift.passes.walk import Place
 from looplift.patterns.constants import constant
 from looplift.patterns.dependence import Dependence
 from looplift.patterns.types import Dim, Types

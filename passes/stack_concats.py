@@ -24,7 +24,8 @@ from looplift.passes.stacking import (
     with_rows_of,
     without_axis,
 )
-from looplift.passes.walk import Place, rewrite_loops
+from looplift.passes.sweeps import rewrite_loops
+from looplift.passes.walk import Place
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import TensorType, Types, infer_node
 from looplift.patterns.values import source

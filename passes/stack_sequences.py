@@ -26,7 +26,8 @@ from looplift.passes.stacking import (
     with_rows_of,
 )
 from looplift.passes.surgery import replace_value
-from looplift.passes.walk import Place, rewrite_loops
+from looplift.passes.sweeps import rewrite_loops
+from looplift.passes.walk import Place
 from looplift.patterns.appends import Appends, appends_of, is_sequence
 from looplift.patterns.constants import constant
 from looplift.patterns.proof import Refusal

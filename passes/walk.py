@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from looplift.patterns.proof import Refusal
 from looplift.patterns.values import subgraphs
-from looplift.patterns.view import View, is_loop, is_scan, view_of
+from looplift.patterns.view import is_loop, is_scan
 from looplift.runtime.ops import DOMAIN
 
 GraphLike = ir.Graph | ir.Function
@@ -81,38 +80,6 @@ def is_frozen(node: ir.Node) -> bool:
     return _FROZEN in node.meta
 
 
-def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node | None]) -> bool:
-    """Calls `rewrite` on every Loop and Scan, and again on the node it returns, until that is None.
-
-    Returns:
-        Whether anything was rewritten.
-    """
-    changed = False
-    for node, place in loops(model):
-        while (new := rewrite(node, place)) is not None:
-            node, changed = new, True
-    return changed
-
-
-def sweep_loops(model: ir.Model, visit: Callable[[View, Place], bool]) -> bool:
-    """Calls `visit` on the view of every well-formed Loop and Scan, over and over until it changes none.
-
-    Returns:
-        Whether anything was changed.
-    """
-    changed = False
-    while any([visit(view, place) for view, place in _views(model)]):  # each sweep visits all
-        changed = True
-    return changed
-
-
-def _views(model: ir.Model) -> Iterator[tuple[View, Place]]:
-    for node, place in loops(model):
-        view = view_of(node, place.opset)
-        if not isinstance(view, Refusal):
-            yield view, place
-
-
 __all__ = [
     "GraphLike",
     "Place",
@@ -122,7 +89,5 @@ __all__ = [
     "loops",
     "node_name",
     "places",
-    "rewrite_loops",
     "subgraphs",
-    "sweep_loops",
 ]
