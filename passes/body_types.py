@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import weakref
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import onnx_ir as ir
 
@@ -25,13 +27,34 @@ def types_inside(view: View, types: Types) -> Types:
 
 def types_around(model: ir.Model, node: ir.Node) -> Types:
     """The types that hold where `node` stands: of the bodies of all loops around it, from the outermost in."""
-    types = Types()
+    types, kept = Types().while_unchanged(), _known.get()
+    known = {} if kept is None else kept
     for outer, opset in enclosing(model, node):
-        if is_loop(outer) or is_scan(outer):
-            view = view_of(outer, opset)
-            if not isinstance(view, Refusal):
-                types = types_inside(view, types)
-    return types
+        view = view_of(outer, opset) if is_loop(outer) or is_scan(outer) else None
+        if view is None or isinstance(view, Refusal):
+            continue
+        if outer not in known:
+            known[outer] = types_inside(view, types)
+        types = known[outer]
+    return types.at_large()
+
+
+_known: contextvars.ContextVar[dict[ir.Node, Types] | None] = contextvars.ContextVar("looplift.types", default=None)
+"""The types inside loops, as long as nothing changes."""
+
+
+@contextlib.contextmanager
+def while_unchanged() -> Iterator[Callable[[], None]]:
+    """Inside, what `types_around` finds is kept, until the function given is called: after every change.
+
+    A nest of loops is else inferred anew for each loop in it.
+    """
+    found: dict[ir.Node, Types] = {}
+    token = _known.set(found)
+    try:
+        yield found.clear
+    finally:
+        _known.reset(token)
 
 
 def enclosing(model: ir.Model, node: ir.Node) -> list[tuple[ir.Node, int]]:

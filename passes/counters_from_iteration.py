@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.body_types import types_around
+from looplift.passes.body_types import types_around, while_unchanged
 from looplift.passes.emit import INT64_MAX, INT64_MIN, Emitter
 from looplift.passes.integers import Integers, constant
 from looplift.passes.journal import Journal
@@ -46,10 +46,14 @@ class CountersFromIteration:
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Changes the model in place; tells whether anything changed."""
         changed = False
-        for node, place in loops(model):
-            view = view_of(node, place.opset)
-            if isinstance(view, LoopView) and view.carries and _is_counted(view):
-                changed |= _rewrite(view, types_around(model, node).with_body(view), journal)
+        with while_unchanged() as forget:
+            for node, place in loops(model):
+                view = view_of(node, place.opset)
+                if not isinstance(view, LoopView) or not view.carries or not _is_counted(view):
+                    continue
+                if _rewrite(view, types_around(model, node).with_body(view), journal):
+                    changed = True
+                    forget()
         return changed
 
 

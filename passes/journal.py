@@ -38,6 +38,7 @@ class Entry:
     carries: list[str] = dataclasses.field(default_factory=list)
     actions: list[str] = dataclasses.field(default_factory=list)
     refusal: str = ""
+    not_tried: str = ""
     part_of: str = ""
     settled: bool = False
     order: int = 0
@@ -158,6 +159,12 @@ class Journal:
         if entry is not None and not entry.settled:
             entry.refusal = str(refusal)
 
+    def too_costly(self, node: ir.Node, refusal: Refusal) -> None:
+        """Notes what was not computed to find out more of this loop, and why."""
+        entry = self.entry(node)
+        if entry is not None:
+            entry.not_tried = str(refusal)
+
     def absorb(self, gone: ir.Node, into: ir.Node) -> None:
         """Notes that a loop is gone because another one does its work too: it is lifted when that one is.
 
@@ -182,6 +189,8 @@ class Journal:
             stays = not left.isdisjoint({mark, self._whole(mark)})
             unread = not (stays or whole.actions or whole.recurrences)
             why = "nothing reads what it makes" if unread else whole.refusal or reason
+            if entry.not_tried and not unread:
+                why += f"; not computed to find out more: {entry.not_tried}"
             findings.append(
                 Finding(
                     node=entry.node,

@@ -39,7 +39,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.body_types import types_around
+from looplift.passes.body_types import types_around, while_unchanged
 from looplift.passes.emit import Emitter, Refuse
 from looplift.passes.journal import Journal
 from looplift.passes.moving_parts import MovingParts
@@ -93,7 +93,13 @@ class LiftRecurrences:
         inner = {id(node) for loop, _ in found for body in subgraphs(loop) for node in nodes_within(body)}
         lift_inner = dataclasses.replace(self, no_gain=None).lift
         lifts = [(lift_inner if id(node) in inner else self.lift, node, place) for node, place in found]
-        return any([lift(node, place, types_around(model, node), journal) for lift, node, place in lifts])
+        changed = False
+        with while_unchanged() as forget:
+            for lift, node, place in lifts:
+                if lift(node, place, types_around(model, node), journal):
+                    changed = True
+                    forget()
+        return changed
 
     def lift(self, node: ir.Node, place: Place, around: Types, journal: Journal) -> bool:
         """Lifts one loop, whole or in part; returns whether anything changed. The journal has what keeps the rest."""

@@ -22,7 +22,7 @@ from looplift.patterns.constants import constant, scalar
 from looplift.patterns.numbering import Numbering
 from looplift.patterns.proof import Refusal
 from looplift.patterns.types import UNKNOWN, Types
-from looplift.patterns.values import is_used, source
+from looplift.patterns.values import is_used, made_by, source
 from looplift.patterns.view import Carry, LoopView, is_loop, loop_view
 
 OLDEST = 12
@@ -139,10 +139,11 @@ def _steps(
     known = set(numbers.values())
     goal = [numbering.of(carry.updated, numbers) for carry in changing]
     current = [numbers[state] for state in states]
+    step = made_by(states, view.body)  # not the whole body again for each of its steps
     steps = 1
     while current != goal:
         renamed = {carry.previous: number for carry, number in zip(changing, current, strict=True)}
-        table = numbering.body(view.body, renamed)
+        table = numbering.body(step, renamed)
         following = [table[state] for state in states]
         if following == current or not known.issuperset(following):
             return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from looplift.passes.body_types import enclosing
+from looplift.passes.body_types import enclosing, while_unchanged
 from looplift.passes.shapes import feeding_loops, names_of, prove
 from looplift.passes.walk import Place, loops
 from looplift.patterns.proof import Refusal
@@ -21,10 +21,13 @@ def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node |
         Whether anything was rewritten.
     """
     extents = _Extents(model)
-    for node, place in loops(model):
-        extents.follow_to(node)
-        while (new := rewrite(node, place)) is not None:
-            node, extents.changed = new, True
+    with while_unchanged() as forget:
+        for node, place in loops(model):
+            if extents.follow_to(node):
+                forget()
+            while (new := rewrite(node, place)) is not None:
+                node, extents.changed = new, True
+                forget()
     return extents.changed
 
 
@@ -42,11 +45,14 @@ def sweep_loops(model: ir.Model, visit: Callable[[View, Place], bool]) -> bool:
 
 def _sweep(model: ir.Model, visit: Callable[[View, Place], bool]) -> bool:
     extents = _Extents(model)
-    for node, place in loops(model):
-        extents.follow_to(node)
-        view = view_of(node, place.opset)
-        if not isinstance(view, Refusal):
-            extents.changed |= visit(view, place)
+    with while_unchanged() as forget:
+        for node, place in loops(model):
+            if extents.follow_to(node):
+                forget()
+            view = view_of(node, place.opset)
+            if not isinstance(view, Refusal) and visit(view, place):
+                extents.changed = True
+                forget()
     return extents.changed
 
 
@@ -64,18 +70,19 @@ class _Extents:
         self._feeding: set[ir.Node] = set()
         self._given: frozenset[Dim] = frozenset()
 
-    def follow_to(self, loop: ir.Node) -> None:
-        """Does so up to the node of the model's graph that is this loop or holds it."""
+    def follow_to(self, loop: ir.Node) -> bool:
+        """Does so up to the node of the model's graph that is this loop or holds it; whether anything got a name."""
         path = enclosing(self._model, loop)
-        target = path[0][0] if path else loop
+        target, named = path[0][0] if path else loop, False
         if target.graph is not self._model.graph:
-            return
+            return False
         if self.changed and not self._feeding:
             self._feeding, self._given = feeding_loops(self._model.graph), names_of(self._model.graph)
         while self._due is not None and self._due is not target:
             if self.changed and self._due.graph is target.graph and self._feeds_loops(self._due):
-                prove([self._due], Types(), self._model.opset_imports.get("", 1), self._given)
+                named |= prove([self._due], Types(), self._model.opset_imports.get("", 1), self._given)
             self._due = next(self._nodes, None)
+        return named
 
     def _feeds_loops(self, node: ir.Node) -> bool:
         """Whether it did at the time of the first change; a node that came later does if what reads it does."""

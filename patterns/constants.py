@@ -1,12 +1,12 @@
 """Compile-time values: constants in every spelling, and expressions of them.
 
 A value is constant if it is a Constant node's, an initializer that no caller can override, or computed from
-constants by a pure op. Expressions are evaluated with onnx's reference implementation, small ones only.
+constants by a pure op. Expressions are evaluated with onnx's reference implementation, small ones only: how large a
+result gets is known before it is computed (`patterns.budget`).
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,18 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
+from looplift.patterns.budget import Array, budget
+
 LIMIT = 4096
-"""Elements. Larger tensors are never folded: the analysis asks about counters, bounds, axes and steps."""
+"""Elements. Larger tensors are never folded: the analysis asks about counters, bounds, axes and steps.
+
+None of the values that go into a constant may be larger, or its bytes more than those of so many int64."""
 
 FOLDABLE = frozenset(
     "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual "
     "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range Relu Reshape Shape Size Slice Squeeze Sub "
     "Transpose Unsqueeze Where Xor".split()
 )
-
-Array = np.ndarray[Any, Any]
 
 
 def constant(value: ir.Value | None, opset: int) -> Array | None:
@@ -66,8 +68,6 @@ def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | 
         arrays.append(None if operand is None else _fold(operand, opset, depth + 1, known))
         if operand is not None and arrays[-1] is None:
             return None
-    if node.op_type in ("ConstantOfShape", "Expand", "Range") and not _result_is_small(node.op_type, arrays):
-        return None
     if node.op_type in ("Div", "Mod") and not all(a is not None and (a > 0).all() for a in arrays):
         # onnx.reference rounds integer quotients down where the standard truncates; positive ones agree.
         return None
@@ -117,37 +117,33 @@ def _cast_like(node: ir.Node, opset: int, depth: int, known: dict[int, Array | N
     return _evaluate(cast, [array], max(opset, 9))
 
 
-def _result_is_small(op_type: str, arrays: list[Array | None]) -> bool:
-    if op_type == "Range":
-        start, limit, delta = (float(array.reshape(-1)[0]) for array in arrays if array is not None)
-        return delta != 0 and abs((limit - start) / delta) <= LIMIT
-    shape = arrays[-1]
-    return shape is not None and bool(np.prod(np.abs(shape.astype(np.float64))) <= LIMIT)
-
-
 def _evaluate(node: ir.Node, arrays: list[Array | None], opset: int) -> Array | None:
-    """Runs one node on its constant inputs; None if the op itself refuses them (the loop then meets the error)."""
+    """Runs one node on its constant inputs, once.
+
+    None if its result would be large, or the op itself refuses its inputs (the loop then meets the error).
+    """
     proto = onnx.NodeProto(op_type=node.op_type)
     proto.input.extend("" if array is None else f"x{k}" for k, array in enumerate(arrays))
     proto.output.append("y")
     proto.attribute.extend(ir.to_proto(attr) for attr in node.attributes.values() if isinstance(attr, ir.Attr))
-    given = tuple(
-        (f"x{k}", array.dtype, array.shape, array.tobytes()) for k, array in enumerate(arrays) if array is not None
-    )
-    result = _run(proto.SerializeToString(), given, opset)
-    return None if result is None else result.copy()
+    feeds = {f"x{k}": array for k, array in enumerate(arrays) if array is not None}
+    given = tuple((name, array.dtype.name, array.shape, array.tobytes()) for name, array in feeds.items())
+    key, now = (proto.SerializeToString(deterministic=True), given, opset), budget()
+    found: tuple[Array | None] | None = now.kept(key)
+    if found is None:
+        refusal = now.spend(node, arrays, LIMIT * 8)
+        found = (None if refusal is not None else _run(proto, feeds, opset),)
+        now.keep(key, found, sum(array.nbytes for array in (*feeds.values(), found[0]) if array is not None))
+    return None if found[0] is None else found[0].copy()
 
 
-@functools.lru_cache(maxsize=4096)
-def _run(proto: bytes, given: tuple[tuple[str, Any, tuple[int, ...], bytes], ...], opset: int) -> Array | None:
-    """The same expressions are asked for over and over, by each pass anew."""
-    feeds = {name: np.frombuffer(data, dtype).reshape(shape) for name, dtype, shape, data in given}
+def _run(proto: onnx.NodeProto, feeds: dict[str, Array], opset: int) -> Array | None:
     inputs = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()
     ]
     output = onnx.helper.make_value_info("y", onnx.TypeProto())
-    graph = onnx.helper.make_graph([onnx.NodeProto.FromString(proto)], "fold", inputs, [output])
+    graph = onnx.helper.make_graph([proto], "fold", inputs, [output])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     try:
         results: list[Any] = list(ReferenceEvaluator(model).run(None, feeds))

@@ -7,7 +7,7 @@ whether the body does the same thing twice in a row.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -30,10 +30,10 @@ class Numbering:
         """The number of an opaque thing with a name."""
         return self._intern(("symbol", name))
 
-    def body(self, graph: ir.Graph, renamed: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
-        """The numbers of all node outputs of a graph, if the renamed values had the numbers given."""
+    def body(self, nodes: Iterable[ir.Node], renamed: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
+        """The numbers of all outputs of a graph's nodes, in its order, if the renamed values had the numbers given."""
         table = dict(renamed)
-        for node in graph:
+        for node in nodes:
             operands = tuple(None if value is None else self.of(value, table) for value in node.inputs)
             for output in node.outputs:
                 if _constant(output) is not None:

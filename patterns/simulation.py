@@ -10,6 +10,8 @@ condition and the induction variable).
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +20,8 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from looplift.patterns.constants import FOLDABLE, Array, constant
+from looplift.patterns.budget import Array, Budget, budget
+from looplift.patterns.constants import FOLDABLE, constant
 from looplift.patterns.types import Types
 from looplift.patterns.values import STANDARD, defined_in
 from looplift.patterns.view import LoopView
@@ -83,18 +86,24 @@ class Simulation:
         return found
 
     def run(self, wanted: list[ir.Value]) -> Iterator[list[Array]]:
-        """The numbers of closed values, iteration by iteration, for ever. Ends where an op fails or one gets large."""
+        """The numbers of closed values, iteration by iteration, for ever.
+
+        Ends where an op fails, one of the numbers gets large, or the budget (`patterns.budget`) is spent. What was
+        computed once is remembered there, so that to ask again costs nothing.
+        """
         carries = list(self._carries.values())
         program = _Program(self, self._closed, [*wanted, *(carry.updated for carry in carries)])
         states = [constant(carry.initial, self.view.opset) for carry in carries]
-        iteration = 0
-        while True:
-            found = program([carry.previous for carry in carries], states, iteration)
+        key, now = program.key(states), budget()
+        for iteration in itertools.count():
+            found: list[Array] | None = now.kept((key, iteration))
             if found is None:
+                found = program([carry.previous for carry in carries], states, iteration, now) or []
+                now.keep((key, iteration), found, sum(array.nbytes for array in found))
+            if not found:
                 return
             yield found[: len(wanted)]
             states = [*found[len(wanted) :]]
-            iteration += 1
 
 
 class _Program:
@@ -116,11 +125,12 @@ class _Program:
             needed.add(id(value))
             if node is not None and id(value) in closed and defined_in(value, view.body):
                 work.extend(x for x in node.inputs if x is not None)
-        nodes = [
-            self._proto(node)
+        self._nodes = [
+            node
             for node in view.body
             if any(id(output) in needed and id(output) in closed for output in node.outputs)
         ]
+        nodes = [self._proto(node) for node in self._nodes]
         for value in results:
             self._name(value)
         read = {name for node in nodes for name in node.input} | {self._names[id(value)] for value in results}
@@ -129,8 +139,17 @@ class _Program:
         inputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in sorted(read - made - {""})]
         graph = onnx.helper.make_graph(nodes, "closed", inputs, outputs)
         opsets = [onnx.helper.make_opsetid("", view.opset)]
-        self._inputs = {info.name for info in inputs}
         self._evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets))
+        self._text = graph.SerializeToString(deterministic=True)
+
+    def key(self, states: list[Array | None]) -> bytes:
+        """What tells it from every other program that starts from other numbers."""
+        arrays = [(name, array) for name, array in self._constants.items()]
+        arrays += [(str(k), state) for k, state in enumerate(states) if state is not None]
+        parts = [(name, array.dtype.name, array.shape, array.tobytes()) for name, array in arrays]
+        iteration = self._view.iteration.shape
+        rank = None if iteration is None else len(iteration)
+        return hashlib.sha256(repr((self._view.opset, rank, self._text, parts)).encode()).digest()
 
     def _name(self, value: ir.Value | None) -> str:
         if value is None:
@@ -149,19 +168,26 @@ class _Program:
         proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
         return proto
 
-    def __call__(self, previous: list[ir.Value], states: list[Array | None], iteration: int) -> list[Array] | None:
-        """The results; None if an op refuses its inputs, or a result is not one that is followed."""
-        feeds: dict[str, Any] = dict(self._constants)
+    def __call__(
+        self, previous: list[ir.Value], states: list[Array | None], iteration: int, now: Budget
+    ) -> list[Array] | None:
+        """The results; None if an op refuses its inputs, costs too much, or a result is not one that is followed."""
+        values: dict[str, Any] = {"": None, **self._constants}
         shape = (1,) if self._view.iteration.shape is not None and len(self._view.iteration.shape) == 1 else ()
-        feeds[self._name(self._view.iteration)] = np.full(shape, iteration, np.int64)
-        feeds[self._name(self._view.condition_in)] = np.ones((), np.bool_)
-        feeds.update((self._name(value), state) for value, state in zip(previous, states, strict=True))
-        feeds = {name: array for name, array in feeds.items() if name in self._inputs}
-        try:
-            with np.errstate(all="ignore"):  # integers wrap
-                found = [np.asarray(array) for array in self._evaluator.run(None, feeds)]
-        except Exception:  # the loop meets the same error if it comes that far
-            return None
+        values[self._name(self._view.iteration)] = np.full(shape, iteration, np.int64)
+        values[self._name(self._view.condition_in)] = np.ones((), np.bool_)
+        values.update((self._name(value), state) for value, state in zip(previous, states, strict=True))
+        for node, operator in zip(self._nodes, self._evaluator.rt_nodes_, strict=True):
+            given = [values[name] for name in operator.input]
+            if now.spend(node, given) is not None:
+                return None
+            try:
+                with np.errstate(all="ignore"):  # integers wrap
+                    made = operator.run(*given)
+            except Exception:  # the loop meets the same error if it comes that far
+                return None
+            values.update((name, np.asarray(array)) for name, array in zip(operator.output, made, strict=False))
+        found = [np.asarray(values[self._name(value)]) for value in self._results]
         return found if all(_small(array) for array in found) else None
 
 

@@ -20,7 +20,7 @@ from looplift.patterns.extents import Dim, entries, expanded, range_extent, resh
 from looplift.patterns.operator_types import Fact, operator_types
 from looplift.patterns.proof import Refusal
 from looplift.patterns.recurrence_ops import initial, is_recurrence, series
-from looplift.patterns.values import STANDARD, subgraphs
+from looplift.patterns.values import STANDARD, reads, subgraphs
 from looplift.patterns.view import LoopView, View, is_loop, is_scan, view_of
 
 
@@ -90,9 +90,15 @@ def outer_type(value: ir.Value | None) -> TensorType:
 class Types:
     """Types of values by identity: known ones of a body first, then what the IR says."""
 
-    def __init__(self, known: Mapping[int, TensorType] | None = None, alive: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self,
+        known: Mapping[int, TensorType] | None = None,
+        alive: tuple[object, ...] = (),
+        loops: _LoopTypes | None = None,
+    ) -> None:
         self._known = dict(known or {})
         self._alive = alive  # identities hold only while what they name lives, in the graph or not
+        self._loops = loops  # while a body is inferred: nothing changes meanwhile
 
     def __getitem__(self, value: ir.Value | None) -> TensorType:
         """The type of a value; `UNKNOWN` where nothing is known (or it is no tensor)."""
@@ -104,7 +110,16 @@ class Types:
     def with_body(self, view: View, assumed: Mapping[int, TensorType] | None = None) -> Types:
         """These facts and those of a loop's body, given what is `assumed` of some of its values (by identity)."""
         alive = (*self._alive, *view.body.inputs, *(output for node in view.body for output in node.outputs))
-        return Types({**self._known, **_body_types(view, self, assumed or {})}, alive)
+        outer = self if self._loops is not None else Types(self._known, self._alive, _LoopTypes())
+        return Types({**self._known, **_body_types(view, outer, assumed or {})}, alive, self._loops)
+
+    def while_unchanged(self) -> Types:
+        """The same facts, where bodies are inferred one after the other and nothing changes between them."""
+        return Types(self._known, self._alive, _LoopTypes())
+
+    def at_large(self) -> Types:
+        """The same facts, for a time in which bodies may change."""
+        return Types(self._known, self._alive)
 
     def one_iteration(self, view: View, assumed: Mapping[int, TensorType]) -> Types:
         """The types in one iteration that starts as these facts say, given what is `assumed` of some values."""
@@ -200,7 +215,7 @@ def _infer_graph(
     for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
         if id(value) not in facts:
             facts[id(value)] = outer_type(value)
-    known = Types({**outer._known, **facts})
+    known = Types({**outer._known, **facts}, loops=outer._loops)
     for node in graph:
         for output, fact in zip(node.outputs, infer_node(node, known, opset), strict=True):
             facts[id(output)] = known._known[id(output)] = assumed.get(id(output), fact)
@@ -232,10 +247,38 @@ def _loop_types(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ..
     view = view_of(node, opset)
     if isinstance(view, Refusal) or view.batched:
         return None
-    inner = known.with_body(view)
-    finals = [inner[carry.previous] for carry in view.carries]
-    stacks = [_stacked(inner[output.element], output.axis) for output in view.scan_outputs]
-    return tuple([*finals, *stacks][: len(node.outputs)])
+    memory = known._loops or _LoopTypes()
+    result = memory.seen(node, known)
+    if result is None:
+        inner = Types(known._known, known._alive, memory).with_body(view)
+        finals = [inner[carry.previous] for carry in view.carries]
+        stacks = [_stacked(inner[output.element], output.axis) for output in view.scan_outputs]
+        result = tuple([*finals, *stacks][: len(node.outputs)])
+        memory.note(node, known, result)
+    return result
+
+
+class _LoopTypes:
+    """The types of loops inside a body, by the types of all that they read, while the body is inferred.
+
+    A body is gone through again until its types stay the same, and so would be the bodies in it each time: from the
+    outermost on that doubles with every level.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[ir.Node, list[tuple[Types, tuple[TensorType, ...]]]] = {}
+
+    def seen(self, node: ir.Node, known: Types) -> tuple[TensorType, ...] | None:
+        """What was found of this loop when all that it reads was of the same types."""
+        if node not in self._found:
+            return None
+        read = list(reads(node))
+        same = (result for before, result in self._found[node] if all(before[x] == known[x] for x in read))
+        return next(same, None)
+
+    def note(self, node: ir.Node, known: Types, result: tuple[TensorType, ...]) -> None:
+        """Keeps what was found."""
+        self._found.setdefault(node, []).append((known, result))
 
 
 def _stacked(row: TensorType, axis: int) -> TensorType:

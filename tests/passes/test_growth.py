@@ -11,7 +11,6 @@ import onnx_ir as ir
 import pytest
 
 from looplift.passes import run_pipeline
-from looplift.passes.infer_shapes import infer_shapes
 from looplift.passes.walk import loops
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
