@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import onnx_ir as ir
 
 from looplift.passes.journal import Journal
@@ -14,6 +16,7 @@ from looplift.patterns.evolution import Invariant, Unknown, evolution_of
 from looplift.patterns.proof import Refusal
 from looplift.patterns.trip import trip_of
 from looplift.patterns.types import Types
+from looplift.patterns.values import behind, reads, with_inner
 from looplift.patterns.view import Carry, LoopView, View, view_of
 
 
@@ -30,6 +33,21 @@ def describe_loops(model: ir.Model, journal: Journal) -> None:
         sentences = [f"{carry.previous.name}: {_words(carry, view, types, dependence)}" for carry in view.carries]
         text = str(trip) if isinstance(trip, Refusal) else trip.fact.fact
         journal.describe(node, trip_count=text, carries=sentences)
+
+
+def describe_costs(model: ir.Model, journal: Journal, refused: Mapping[ir.Node, Refusal]) -> None:
+    """Notes for every loop which of the nodes in it, or of those that it reads from, would have cost too much."""
+    for node, _ in loops(model) if refused else ():
+        inside = (inner for inner in with_inner(node) if inner in refused)
+        made = (part.producer() for value in reads(node) for part in behind(value, _operands))
+        costly = next(inside, None) or next((maker for maker in made if maker in refused), None)
+        if costly is not None:
+            journal.too_costly(node, refused[costly])
+
+
+def _operands(value: ir.Value) -> Sequence[ir.Value | None]:
+    node = value.producer()
+    return () if node is None else node.inputs
 
 
 def _words(carry: Carry, view: View, types: Types, dependence: Dependence) -> str:

@@ -12,12 +12,20 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from looplift.passes.inline_loops import nodes_inlined
 from looplift.patterns.types import tensor_shape
 
 logger = logging.getLogger(__name__)
 
 LARGE = 1024
 """Elements. Initializers above this are described to the inference by their type only."""
+
+
+LONGEST_VECTOR = 1 << 22
+"""Elements. ONNX's data propagation takes a second and a gigabyte for a few times as many."""
+
+MOST_INLINED = 100_000
+"""Nodes of a model with all calls of functions followed."""
 
 
 def infer_types(model: ir.Model) -> bool:
@@ -36,8 +44,7 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
     that the inference rejects is left as it is.
     """
     try:
-        proto = ir.to_proto(_light_copy(model))
-        inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=True)
+        inferred = _inferred(ir.to_proto(_light_copy(model)), nodes_inlined(model) <= MOST_INLINED, with_shapes)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         logger.debug("shape inference rejects the model: %s", error)
         return False
@@ -48,6 +55,34 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
             if value.name in facts:
                 changed |= _merge(value, facts[value.name], with_shapes)
     return changed
+
+
+def _inferred(proto: onnx.ModelProto, with_functions: bool, with_data: bool) -> onnx.ModelProto:
+    """The model with the types that ONNX's inference finds, given what it does in little time and memory.
+
+    It follows every call of a function, so that a few functions that call one another twice each take it for ever:
+    those it does not see, and what they return has no type. Its data propagation writes the elements of a vector down
+    one by one, so it is left out where there is a very long one.
+    """
+    if not with_functions:
+        del proto.functions[:]
+    inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    if not with_data or _longest_vector(inferred.graph) > LONGEST_VECTOR:
+        return inferred
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=True)
+
+
+def _longest_vector(graph: onnx.GraphProto) -> int:
+    """The largest known extent of a tensor of one axis."""
+    shapes = [info.type.tensor_type.shape.dim for info in (*graph.input, *graph.output, *graph.value_info)]
+    inner = [
+        _longest_vector(body)
+        for node in graph.node
+        for attribute in node.attribute
+        for body in (attribute.g, *attribute.graphs)
+        if body.node
+    ]
+    return max([0, *(shape[0].dim_value for shape in shapes if len(shape) == 1), *inner])
 
 
 def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
+import graphlib
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -85,20 +86,29 @@ def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
     return list(found.values())
 
 
-def _copies(model: ir.Model) -> dict[ir.OperatorIdentifier, int]:
-    """How often each function stands in the model's graph once all are inlined."""
+def _copies(model: ir.Model) -> dict[ir.OperatorIdentifier, float]:
+    """How often each function stands in the model's graph once all are inlined; infinitely often if it calls itself."""
     callers: dict[ir.OperatorIdentifier, collections.Counter[ir.OperatorIdentifier | None]] = {}
     for caller in (None, *model.functions.values()):
         name = None if caller is None else caller.identifier()
         for node in nodes_within(model.graph if caller is None else caller):
             callers.setdefault(node.op_identifier(), collections.Counter())[name] += 1
+    calls = {name: {caller for caller in callers.get(name, ()) if caller is not None} for name in model.functions}
+    found: dict[ir.OperatorIdentifier | None, float] = {None: 1}
+    try:
+        for name in graphlib.TopologicalSorter(calls).static_order():
+            found[name] = sum(times * found[caller] for caller, times in callers.get(name, {}).items())
+    except graphlib.CycleError:
+        return dict.fromkeys(model.functions, math.inf)
+    return {name: found[name] for name in model.functions}
 
-    @functools.cache
-    def copies(name: ir.OperatorIdentifier) -> int:
-        found = callers.get(name, collections.Counter())
-        return sum(times if caller is None else times * copies(caller) for caller, times in found.items())
 
-    return {name: copies(name) for name in model.functions}
+def nodes_inlined(model: ir.Model) -> float:
+    """How many nodes the model has once all its functions are inlined; infinitely many if one calls itself."""
+    copies = _copies(model)
+    sizes = {name: sum(1 for _ in nodes_within(function)) for name, function in model.functions.items()}
+    inlined = sum(copies[name] * size for name, size in sizes.items() if copies[name])
+    return inlined + sum(1 for _ in nodes_within(model.graph))
 
 
 def _size(function: ir.Function) -> int:

@@ -129,7 +129,7 @@ def _gather(site: Site) -> ir.Value | None:
     if shape is None or indices is None or not -len(shape) <= axis < len(shape):
         return None
     extent = shape[axis]
-    every_row = isinstance(extent, int) and np.array_equal(indices, np.arange(extent))
+    every_row = indices.shape == (extent,) and np.array_equal(indices, np.arange(indices.size))
     return site.input(0) if every_row else None
 
 

@@ -18,7 +18,7 @@ from looplift.passes.count_while_loops import CountWhileLoops
 from looplift.passes.counters_from_iteration import CountersFromIteration
 from looplift.passes.declare_rows import declare_rows, note_ranks
 from looplift.passes.definitions import add_definitions, used_ops
-from looplift.passes.describe import describe_loops
+from looplift.passes.describe import describe_costs, describe_loops
 from looplift.passes.drop_dead import DropDead
 from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.hoist_invariants import HoistInvariants
@@ -50,6 +50,7 @@ from looplift.passes.stack_scatters import StackScatters
 from looplift.passes.stack_sequences import StackSequences
 from looplift.passes.surgery import drop_unused_nodes
 from looplift.passes.walk import every_loop, freeze, loops, places
+from looplift.patterns.budget import budget, one_budget
 from looplift.patterns.values import is_used
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
@@ -112,6 +113,12 @@ def run_pipeline(
     """
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
+    with one_budget():
+        return _with_care(model, exact, target)
+
+
+def _with_care(model: ir.Model, exact: bool, target: str) -> tuple[ir.Model, tuple[Finding, ...]]:
+    """Optimizes the model, over again with more care where loops that stay might get other last bits."""
     care = Care()
     frozen: dict[int, Finding] = {}
     for step in range(STEPS):
@@ -165,7 +172,9 @@ def _attempt(model: ir.Model, exact: bool, target: str, care: Care, frozen: Coll
     infer_types(work)
     prove_shapes(work)
     describe_loops(work, journal)
-    if not rewrite(work, journal, standard, exact):
+    changed = rewrite(work, journal, standard, exact)
+    describe_costs(work, journal, budget().refused)
+    if not changed:
         return Attempt(model.clone(), journal.end(work))
     finish(work, declared)
     unwanted = settle_bits(before, work, journal, exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -118,6 +119,8 @@ def _names_a_row(node: ir.Node, first: Array, stride: Array, types: Types) -> bo
     if shape is None or len(extents) != len(shape) or rank != len(shape) or rank < 2:
         return False
     first, stride = first.reshape(-1, rank), stride.reshape(-1, rank)
+    if len(first) != math.prod(extents[1:]):
+        return False
     elements = np.indices(extents[1:]).reshape(rank - 1, -1).T
     same_row = len(first) > 0 and (first[:, 0] == first[0, 0]).all() and (stride[:, 0] == stride[0, 0]).all()
     return bool(same_row and not stride[:, 1:].any() and np.array_equal(first[:, 1:], elements))

@@ -16,13 +16,19 @@ Dim = int | str | None
 
 Dims = tuple[Dim, ...]
 ShapeOf = Callable[[ir.Value], "Dims | None"]
+Seen = dict[int, "Dims | None"]
+
+MOST = 4096
+"""Entries of a tensor of extents."""
 
 COPIES = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
 
 INT64_MAX, INT64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-def entries(value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0) -> Dims | None:
+def entries(
+    value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0, seen: Seen | None = None
+) -> Dims | None:
     """The entries of an integer tensor, flattened: numbers, symbols of extents, None for an unknown entry.
 
     Args:
@@ -30,18 +36,27 @@ def entries(value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 
         shape_of: the known shape of a value.
         opset: version of the default domain.
         depth: how far the search has come.
+        seen: what it has found: ways through a graph may be exponentially many.
 
     Returns:
-        One entry per element, or None if not even their number is known.
+        One entry per element, or None if not even their number is known, or there are more than `MOST`.
     """
     if value is None or depth > 32:
         return None
+    seen = {} if seen is None else seen
+    if id(value) not in seen:
+        found = _entries(value, shape_of, opset, depth, seen)
+        seen[id(value)] = None if found is not None and len(found) > MOST else found
+    return seen[id(value)]
+
+
+def _entries(value: ir.Value, shape_of: ShapeOf, opset: int, depth: int, seen: Seen) -> Dims | None:
     array = constant(value, opset)
     if array is not None:
         return tuple(int(x) for x in array.reshape(-1)) if array.dtype.kind in "iu" else None
     node = value.producer()
     if node is not None and node.domain in ("", "ai.onnx") and not _has_references(node):
-        found = _computed(node, shape_of, opset, depth)
+        found = _computed(node, shape_of, opset, depth, seen)
         if found is not None:
             return found
     count = shape_of(value)
@@ -52,9 +67,9 @@ def _has_references(node: ir.Node) -> bool:
     return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
-def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int) -> Dims | None:
+def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Seen) -> Dims | None:
     def inner(k: int) -> Dims | None:
-        return entries(node.inputs[k], shape_of, opset, depth + 1) if k < len(node.inputs) else None
+        return entries(node.inputs[k], shape_of, opset, depth + 1, seen) if k < len(node.inputs) else None
 
     def number(name: str, default: int | None) -> int | None:
         attribute = node.attributes.get(name)
@@ -80,7 +95,7 @@ def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int) -> Dims 
             lambda x, y: x * y if isinstance(x, int) and isinstance(y, int) else None, inner(0), inner(1)
         )
     if node.op_type == "Where" and node.inputs[0] is not None:
-        return _chosen(equal_entries(node.inputs[0], shape_of, opset, depth), inner(1), inner(2))
+        return _chosen(equal_entries(node.inputs[0], shape_of, opset, depth, seen), inner(1), inner(2))
     return None
 
 
@@ -102,13 +117,13 @@ def _elementwise(op: Callable[[Dim, Dim], Dim], left: Dims | None, right: Dims |
 
 
 def equal_entries(
-    condition: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0
+    condition: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0, seen: Seen | None = None
 ) -> tuple[bool | None, ...] | None:
     """What an Equal of two tensors of extents says, entry by entry; None for an entry where that is not known."""
     node = condition.producer() if condition is not None else None
     if node is None or node.op_type != "Equal" or node.domain not in ("", "ai.onnx"):
         return None
-    left, right = (entries(value, shape_of, opset, depth + 1) for value in node.inputs)
+    left, right = (entries(value, shape_of, opset, depth + 1, seen) for value in node.inputs)
     answers = _elementwise(lambda x, y: {True: 1, False: 0, None: None}[_equal(x, y)], left, right)
     return None if answers is None else tuple(None if answer is None else answer == 1 for answer in answers)
 

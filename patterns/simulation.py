@@ -126,9 +126,7 @@ class _Program:
             if node is not None and id(value) in closed and defined_in(value, view.body):
                 work.extend(x for x in node.inputs if x is not None)
         self._nodes = [
-            node
-            for node in view.body
-            if any(id(output) in needed and id(output) in closed for output in node.outputs)
+            node for node in view.body if any(id(output) in needed and id(output) in closed for output in node.outputs)
         ]
         nodes = [self._proto(node) for node in self._nodes]
         for value in results:
