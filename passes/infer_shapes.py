@@ -82,7 +82,7 @@ def _longest_vector(graph: onnx.GraphProto) -> int:
         for body in (attribute.g, *attribute.graphs)
         if body.node
     ]
-    return max([0, *(shape[0].dim_value for shape in shapes if len(shape) == 1), *inner])
+    return max([0, *(int(shape[0].dim_value) for shape in shapes if len(shape) == 1), *inner])
 
 
 def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:

@@ -14,7 +14,8 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from looplift.patterns.budget import Array, budget
+from looplift.patterns.budget import Array as Array
+from looplift.patterns.budget import budget
 
 LIMIT = 4096
 """Elements. Larger tensors are never folded: the analysis asks about counters, bounds, axes and steps.
