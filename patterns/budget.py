@@ -66,7 +66,7 @@ def result_elements(op_type: str, inputs: Sequence[Array | None], axis: int = 0)
         return sum(array.size for array in given)
     if op_type == "Gather":
         rest = [extent for k, extent in enumerate(shapes[0]) if k != axis % max(len(shapes[0]), 1)]
-        return math.prod(rest) * int(given[1].size)
+        return int(math.prod(rest) * given[1].size)
     if op_type == "NonZero":
         return int(given[0].size * max(given[0].ndim, 1))
     return int(max(given[0].size, given[0].ndim, 1)) if op_type in NO_LARGER else None
