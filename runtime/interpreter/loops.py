@@ -16,6 +16,8 @@ from looplift.runtime.ops.memory import allocate
 
 Progress = Callable[[str, int, int | None], None]
 _FIRST_ROWS = 256
+MOST_ITERATIONS = 1 << 45
+"""Iterations after which a loop counts as one that never ends: a million a second take a year."""
 _BLOCK = 1024
 
 
@@ -39,14 +41,21 @@ class LoopPlan:
         """How many iterations may run; None if only the condition ends the loop.
 
         Raises:
-            LoopliftError: M or the condition has not one element, or nothing ever ends the loop.
+            LoopliftError: M or the condition has not one element, or nothing ever ends the loop, or not in years.
         """
         if condition is not None and not truth(condition):
             return 0
         if m is not None:
             if m.size != 1:
                 raise LoopliftError(f"the trip count M has shape {list(m.shape)}; it must have one element")
-            return max(0, int(m.reshape(())))
+            count = max(0, int(m.reshape(())))
+            if self.never_ends and self.max_iterations is None and count > MOST_ITERATIONS:
+                years = f"{count / 1e6 / 3600 / 24 / 365:,.0f} years"
+                raise LoopliftError(
+                    f"M is {count:,} and no condition ends the loop: with a million iterations a second it would run "
+                    f"for {years}; give max_iterations to run it so often"
+                )
+            return count
         if self.never_ends and self.max_iterations is None:
             raise LoopliftError("nothing ever ends this loop; give max_iterations to run it so often")
         return self.max_iterations if self.never_ends else None

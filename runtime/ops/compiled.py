@@ -22,6 +22,9 @@ from looplift.runtime.ops.element_types import INTEGERS
 WORTH = 1 << 16
 """Elements from which on it is worth while: the first call of a process imports numba, which takes a second."""
 
+AT_ONCE = 1 << 24
+"""Elements that are computed in one call, in some tenths of a second: Python hears of Ctrl-C between calls only."""
+
 TYPES = INTEGERS | {np.dtype(np.float32), np.dtype(np.float64)}
 """The element types that numba computes with as numpy does."""
 
@@ -67,7 +70,12 @@ def run_compiled(loop: Loop, rows: Array, state: Array, *series: Array) -> bool:
     if build is None:
         return False
     columns = [one[: 1 if one.strides[0] == 0 else None].reshape(-1, state.size) for one in series]
-    build(rows.reshape(-1, state.size), state.reshape(-1), *columns)
+    filled, before = rows.reshape(-1, state.size), state.reshape(-1)
+    block = max(AT_ONCE // state.size, 1)
+    for begin in range(0, len(filled), block):
+        now = filled[begin : begin + block]
+        build(now, before, *(one[begin : begin + block] if len(one) > 1 else one for one in columns))
+        before = now[-1]
     return True
 
 

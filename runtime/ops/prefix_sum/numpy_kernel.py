@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from looplift.runtime.ops import Array
-from looplift.runtime.ops.compiled import add_rows, run_compiled
+from looplift.runtime.ops.compiled import AT_ONCE, add_rows, run_compiled
 from looplift.runtime.ops.time_axis import Series, run_over_time
 
 NARROW = 128
@@ -32,5 +32,8 @@ def _advance(rows: Array, state: Array, steps: Sequence[Array]) -> None:
         for now in range(1, len(rows)):
             np.add(rows[now - 1], x[now], out=rows[now])
         return
-    rows[1:] = x[1:]
-    np.add.accumulate(rows, axis=0, out=rows)  # adds in order, unlike reduce, which adds in pairs
+    block = max(AT_ONCE // max(state.size, 1), 1)
+    for begin in range(1, len(rows), block):
+        now = rows[begin - 1 : begin + block]
+        now[1:] = x[begin : begin + block]
+        np.add.accumulate(now, axis=0, out=now)  # adds in order, unlike reduce, which adds in pairs

@@ -1,0 +1,87 @@
+"""A run that can't end is refused before it starts; one that takes long hears of Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from looplift.runtime import Session
+from looplift.runtime.errors import LoopliftError
+from looplift.runtime.interpreter.loops import MOST_ITERATIONS
+from looplift.runtime.ops import compiled
+from looplift.runtime.ops.linear_recurrence import numpy_kernel as linear_recurrence
+from looplift.runtime.ops.prefix_sum import numpy_kernel as prefix_sum
+
+LOOP = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64 n, float x) => (float y) {
+  y = Loop (n, , x) <body = b (int64 i, bool c, float p) => (bool d, float q) {
+    d = %s
+    q = Cos (p)
+  }>
+}"""
+FEEDS = {"x": np.float32(1)}
+
+
+@pytest.mark.parametrize("count", [np.iinfo(np.int64).max, MOST_ITERATIONS + 1])
+def test_a_loop_that_would_run_for_years_is_refused(count: int) -> None:
+    session = Session(ir.from_onnx_text(LOOP % "Identity (c)"), "numpy")
+    with pytest.raises(LoopliftError, match=r"would run for .* years; give max_iterations"):
+        session.run(None, {"n": np.int64(count), **FEEDS})
+
+
+def test_a_loop_that_a_condition_may_end_is_not() -> None:
+    session = Session(ir.from_onnx_text(LOOP % "Less (i, n)\n stop = Cast <to = 7> (c)"), "numpy", max_iterations=5)
+    with pytest.raises(LoopliftError, match="more than max_iterations=5"):
+        session.run(None, {"n": np.int64(2**62), **FEEDS})
+
+
+def test_a_loop_hears_of_ctrl_c() -> None:
+    session = Session(ir.from_onnx_text(LOOP % "Identity (c)"), "numpy")
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, {"n": np.int64(2**40), **FEEDS})
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("columns", [1, 3, 200])
+def test_long_series_are_computed_in_blocks_with_the_same_bits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    state, x, a = (random.standard_normal(shape).astype("f4") for shape in ((columns,), (50, columns), (50, columns)))
+    kernels = (
+        lambda: prefix_sum.prefix_sum([state, x], {}, [True, True]),
+        lambda: linear_recurrence.linear_recurrence([state, a, x], {}, [True, True]),
+    )
+    wanted = [kernel() for kernel in kernels]
+    monkeypatch.setattr(prefix_sum, "AT_ONCE", 7)
+    monkeypatch.setattr(compiled, "AT_ONCE", 7)
+    monkeypatch.setattr(compiled, "WORTH", 1)  # so that numba does it, where there is one
+    for kernel, want in zip(kernels, wanted, strict=True):
+        for before, after in zip(want, kernel(), strict=True):
+            assert before is not None
+            assert after is not None
+            assert before.tobytes() == after.tobytes()
+
+
+def test_machine_code_is_called_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = []
+
+    def build(rows: np.ndarray, state: np.ndarray, addends: np.ndarray) -> None:
+        lengths.append(len(rows))
+        compiled.add_rows(rows, state, addends)
+
+    monkeypatch.setattr(compiled, "_builds", lambda: {compiled.add_rows: build})
+    monkeypatch.setattr(compiled, "AT_ONCE", 8)
+    monkeypatch.setattr(compiled, "WORTH", 1)
+    rows, step = np.zeros((9, 2), "f4"), np.ones((1, 2), "f4")
+    assert compiled.run_compiled(compiled.add_rows, rows, np.zeros(2, "f4"), step)
+    assert lengths == [4, 4, 1]
+    assert rows[:, 0].tolist() == list(range(1, 10))
