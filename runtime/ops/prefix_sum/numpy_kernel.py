@@ -34,6 +34,6 @@ def _advance(rows: Array, state: Array, steps: Sequence[Array]) -> None:
         return
     block = max(AT_ONCE // max(state.size, 1), 1)
     for begin in range(1, len(rows), block):
-        now = rows[begin - 1 : begin + block]
-        now[1:] = x[begin : begin + block]
-        np.add.accumulate(now, axis=0, out=now)  # adds in order, unlike reduce, which adds in pairs
+        part = rows[begin - 1 : begin + block]
+        part[1:] = x[begin : begin + block]
+        np.add.accumulate(part, axis=0, out=part)  # adds in order, unlike reduce, which adds in pairs
