@@ -50,7 +50,9 @@ def many(seeds: range) -> None:
     """Prints each difference, then what the programs contain."""
     total: collections.Counter[str] = collections.Counter()
     start = time.process_time()
-    for seed in seeds:
+    for done, seed in enumerate(seeds):
+        if done and done % 100 == 0:
+            print(f"{done} programs in {time.process_time() - start:.1f} s of CPU", flush=True)
         subject = program(seed)
         outcome = check(subject)
         total.update(set(subject.used))
