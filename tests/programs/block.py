@@ -192,7 +192,7 @@ class Block:
 
     def constant(self, array: Any, dtype: int) -> Var:
         """A constant: a node or an initializer, here or in the outermost graph; not among the values to pick from."""
-        values = np.asarray(array)
+        values = np.asarray(array, np.float64 if dtype in FLOATS else None)
         name = self.writer.fresh("k")
         tensor = helper.make_tensor(name, dtype, values.shape, values.reshape(-1).tolist())
         home = self if self.writer.chance(0.5) else self.root
