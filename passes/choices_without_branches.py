@@ -32,6 +32,8 @@ CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT FLOAT16 DOUBLE INT8 INT3
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 
+COPIES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
 CHEAP = BROADCASTING | UNARY | {"Cast", "Constant", "Div", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 
@@ -47,7 +49,7 @@ class ChoicesWithoutBranches:
     4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
        may skip work that is worth skipping;
     5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
-       1.32) takes 0 where it should take -0;
+       1.32) takes 0 where it should take -0; and the condition is the result of no Not, with which it exchanges them;
     6. both branches together have no more than `LARGEST` nodes, all of them cheap, and no initializers; the opset has
        Where (9).
 
@@ -153,6 +155,19 @@ def _chosen(condition: ir.Value, taken: ir.Value, other: ir.Value, emit: Emitter
         return emit.op("Or", [emit.op("Not", [condition]), taken]) if right else emit.op("And", [condition, taken])
     if isinstance(left, bool):
         return emit.op("Or", [condition, other]) if left else emit.op("And", [emit.op("Not", [condition]), other])
-    if not never_minus_zero(taken, emit.opset) and never_minus_zero(other, emit.opset):
-        return emit.op("Where", [emit.op("Not", [condition]), other, taken])
-    return emit.op("Where", [condition, taken, other])
+    exchange = not never_minus_zero(taken, emit.opset) and never_minus_zero(other, emit.opset)
+    if exchange or any(_is_negation(part) for part in behind(condition, _copied)):
+        condition = emit.op("Equal", [condition, emit.const(not exchange, np.bool_)])
+    return emit.op("Where", [condition, *((other, taken) if exchange else (taken, other))])
+
+
+def _is_negation(value: ir.Value) -> bool:
+    node = value.producer()
+    return node is not None and node.op_type == "Not" and node.domain in STANDARD
+
+
+def _copied(value: ir.Value) -> Sequence[ir.Value | None]:
+    """What the value is a copy of, if it is one that passes or engines take out."""
+    node = value.producer()
+    copies = node is not None and node.domain in STANDARD and node.op_type in COPIES
+    return node.inputs[:1] if node is not None and copies else ()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
+import onnxruntime
 import pytest
 from helpers import apply, assert_same, model, ops
 from lifting import assert_equal, lift, loops_left, nodes, parse
 
 from looplift.passes.choices_without_branches import ChoicesWithoutBranches
+from looplift.passes.simplify import Simplify
 
 LOOP = """agraph (int64 n, bool flag, float[D] x, float[D] step, int64[3] where) => (float[P] v) {{
   two = Constant<value_int = 2>()
@@ -72,6 +75,28 @@ def test_a_choice_of_steps_is_lifted(text):
 )
 def test_other_choices_stay(text):
     apply(model(text), ChoicesWithoutBranches(), expect=False)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        loop(taken="l = Identity(p)", other=CONSTANT.replace("l =", "r =")),
+        loop("no", taken=CONSTANT, other="r = Identity(p)").replace("rest =", "no = Not(flag) rest ="),
+        loop("no", taken=CONSTANT, other="r = Identity(p)").replace(
+            "rest =", "not = Not(flag) no = Identity(not) rest ="
+        ),
+    ],
+)
+def test_the_optimizers_of_onnxruntime_exchange_no_values(text, flag):
+    """They make ``where(not c, a, b)`` to ``where(c, b, a)``, in which a -0 of b is 0."""
+    before = model(text)
+    after = apply(before, ChoicesWithoutBranches(), Simplify())
+    assert "Reshape" not in ops(after.graph)
+    feed = {**feeds(3, flag), "x": np.array([-0.0, 0, 1], "f")}
+    runs = [onnxruntime.InferenceSession(ir.to_proto(each).SerializeToString()) for each in (before, after)]
+    wanted, got = (run.run(None, {value.name: feed[value.name] for value in run.get_inputs()})[0] for run in runs)
+    assert got.tobytes() == wanted.tobytes()
 
 
 COUNTED = """agraph (int64 n, float[3] x, float[3] step) => (float[3] v) {{
