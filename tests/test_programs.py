@@ -14,8 +14,8 @@ from programs.check import check
 from programs.generate import FIRST, program
 from programs.shrink import shrink
 
-CHUNK = 25
-QUICK = 100
+CHUNK = 20
+QUICK = 60
 MANY = int(os.environ.get("LOOPLIFT_PROGRAMS", "20000"))
 """How many the slow tests run; the seeds are the same each time."""
 
