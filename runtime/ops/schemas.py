@@ -68,13 +68,18 @@ def register(
 
 def input_shape(context: InferenceContext, index: int) -> Shape:
     """The shape of an input as far as the model tells it."""
-    tensor = context.get_input_type(index).tensor_type if context.has_input(index) else TypeProto.Tensor()
-    if not tensor.HasField("shape"):
+    known = _input_type(context, index)
+    if known is None or not known.tensor_type.HasField("shape"):
         return None
     return tuple(
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None  # an empty symbol says nothing
-        for dim in tensor.shape.dim
+        for dim in known.tensor_type.shape.dim
     )
+
+
+def _input_type(context: InferenceContext, index: int) -> TypeProto | None:
+    """The type of an input; None if it is left out, or made by an operator that ONNX does not know."""
+    return context.get_input_type(index) if context.has_input(index) else None
 
 
 def input_value(context: InferenceContext, index: int) -> Array | None:
@@ -91,10 +96,11 @@ def flag(context: InferenceContext, name: str) -> bool:
 
 def set_output(context: InferenceContext, index: int, like: int, shape: Shape) -> None:
     """Gives an output the element type of input ``like`` and ``shape``; an unused output is passed over."""
-    if not context.has_output(index) or not context.has_input(like):
+    known = _input_type(context, like)
+    if not context.has_output(index) or known is None:
         return
     result = TypeProto()
-    result.tensor_type.elem_type = context.get_input_type(like).tensor_type.elem_type
+    result.tensor_type.elem_type = known.tensor_type.elem_type
     if shape is not None:
         result.tensor_type.shape.SetInParent()
         for dim in shape:

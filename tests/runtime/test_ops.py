@@ -238,3 +238,13 @@ def test_allocate_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(memory, "_available_bytes", lambda: None)
     with pytest.raises(LoopliftError, match="can't be allocated"):
         memory.allocate((1 << 50, 1 << 12), np.dtype("f8"), "rows")
+
+
+@pytest.mark.parametrize("op", ["AddStep (n, , u, x)", "PrefixSum (u, x)", "LinearRecurrence (u, x, x)"])
+def test_an_input_of_unknown_type_gives_outputs_of_unknown_type(op):
+    """Made by an operator that ONNX does not know: nothing can be inferred, which is no error."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 17, "ai.looplift": 1, "elsewhere": 1]>
+        g (int64 n, float[4] x) => (float[4] y) {{ u = elsewhere.Op (x) y = ai.looplift.{op} }}"""
+    )
+    assert onnx.shape_inference.infer_shapes(model).graph.output[0].name == "y"
