@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from looplift.passes.body_types import types_around
 from looplift.passes.journal import Journal
+from looplift.passes.surgery import keep_notes
 from looplift.passes.sweeps import sweep_loops
 from looplift.passes.walk import Place
 from looplift.patterns.constants import constant, scalar
@@ -198,6 +199,7 @@ def _keep_outputs(body: ir.Graph, moved: Iterable[ir.Value]) -> None:
         if id(output) in leaving:
             copy = ir.node("Identity", inputs=[output])
             copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
+            keep_notes(output, copy.outputs[0])
             body.append(copy)
             body.outputs[k] = copy.outputs[0]
 

@@ -41,17 +41,17 @@ def _replace_output(graph: ir.Graph, index: int, old: ir.Value, new: ir.Value) -
     if node is not None and node.graph is graph and not new.is_graph_output():
         new.name = name
         new.type, new.shape = new.type or old.type, new.shape or old.shape
-        _keep_notes(old, new)
+        keep_notes(old, new)
         graph.outputs[index] = new
         return
     copy = ir.node("Identity", inputs=[new])
     copy.outputs[0].name, copy.outputs[0].type, copy.outputs[0].shape = name, old.type, old.shape
-    _keep_notes(old, copy.outputs[0])
+    keep_notes(old, copy.outputs[0])
     graph.append(copy)
     graph.outputs[index] = copy.outputs[0]
 
 
-def _keep_notes(old: ir.Value, new: ir.Value) -> None:
+def keep_notes(old: ir.Value, new: ir.Value) -> None:
     """What is noted of a graph's output holds of what takes its place: above all what the model declared of it."""
     new.metadata_props.update({key: note for key, note in old.metadata_props.items() if key not in new.metadata_props})
     new.meta.update({key: note for key, note in old.meta.items() if key not in new.meta})

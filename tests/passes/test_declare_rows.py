@@ -70,6 +70,22 @@ def test_what_is_declared_is_proven():
 
 COPIED = [
     """
+agraph (int64 n, float[a] v, bool[] y) => (bool[k,i,j] t) {
+  one = Constant<value_ints = [1]>()
+  t = Scan <num_scan_inputs = 1, body = b (float x) => (r) {
+    e, s = Loop (one, "", y) <body = inner (int64 i, bool ci, bool[?] p) => (bool co, q, w) {
+      co = Identity(ci) q = Identity(p) w = Identity(p)
+    }>
+    r = Identity(s)
+  }> (v)
+}""",
+    """
+agraph (float[a] v, int64 n, int64[] z, int64[r] shape) => (int64[k,i] t, float[k,?,?] u) {
+  t, u = Scan <num_scan_inputs = 1, body = b (float x) => (int64[?] r, float[?,3] w) {
+    one = Constant<value_int = 1>() r = Add(z, one) w = Reshape(v, shape)
+  }> (v)
+}""",
+    """
 agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
   t = Loop (n, "") <body = b (int64 i, bool ci) => (bool co, float[?,3] r) {
     co = Identity(ci) e = Exp(v) q = Reshape(e, shape) r = Identity(q)
@@ -90,10 +106,16 @@ agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
 def test_a_declared_row_stays_declared_where_its_copy_goes(text, target):
     before = model(text)
     after, _ = run_pipeline(before, target=target)
-    feed = {"n": np.array(0), "v": np.ones(3, np.float32), "shape": np.array([1, 3])}
+    feed = {
+        "n": np.array(0),
+        "v": np.ones(3, np.float32),
+        "shape": np.array([1, 3]),
+        "y": np.ones(2, bool),
+        "z": np.arange(2),
+    }
     assert ops(after.graph) != ops(before.graph)
     for trips in (0, 2):
-        given = {**feed, "n": np.array(trips)}
+        given = {v.name: {**feed, "n": np.array(trips)}[v.name] for v in before.graph.inputs}
         assert run_ort(before, given) is not None
         assert_same(before, after, given)
         wanted, got = (Session(each, "numpy").run(None, given) for each in (before, after))
