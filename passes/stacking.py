@@ -171,7 +171,7 @@ def _adds_axis(node: ir.Node, fact: TensorType, bare: TensorType, types: Types, 
     if node.op_type != "Unsqueeze":
         return False
     axes = constant_axes(node, view.opset)
-    if axes is None or len(axes) != 1:
+    if axes is None or len(axes) != 1 or not fact.shape:
         return False
     axis = axes[0] % len(fact.shape)
     return fact.shape[:axis] + fact.shape[axis + 1 :] == bare.shape and fact.shape[axis] == 1

@@ -104,7 +104,7 @@ def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) 
     if data is None or starts is None or ends is None or dependence.invariant(starts):
         return None
     rank, axes = types[data].rank, [0] if axes_in is None else _ints(axes_in, view.opset)
-    if rank is None or axes is None or len(axes) != 1 or types[starts].shape != (1,):
+    if rank is None or axes is None or len(axes) != 1 or types[starts].shape != (1,) or not -rank <= axes[0] < rank:
         return None
     step = [1] if steps is None else _ints(steps, view.opset)
     if step is None or step[0] < 1:

@@ -18,8 +18,11 @@ AXES_AS_INPUT_FROM = 18
 """Reductions take their axes as an input from opset 18 on; ReduceSum from 13."""
 
 
-def shifted(over: OverTime, axes: Sequence[int], rank: int) -> list[int]:
-    """Axes of an element of `rank` axes as axes of its stack."""
+def shifted(over: OverTime, node: ir.Node, axes: Sequence[int], rank: int) -> list[int]:
+    """Axes that a node names, of an element of `rank` axes, as axes of its stack; refused if the element lacks one."""
+    absent = next((axis for axis in axes if not -rank <= axis < rank), None)
+    if absent is not None:
+        raise Refused(Refusal(f"{node.op_type} along axis {absent} of {rank}", node))
     return [axis % rank + over.lead for axis in axes]
 
 
@@ -58,7 +61,7 @@ def reduction(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
         axes = list(range(rank))
     if rank == 0:
         raise Refused(Refusal(f"{node.op_type} of a scalar", node))
-    axes = shifted(over, axes, rank)
+    axes = shifted(over, node, axes, rank)
     attributes: dict[str, ir.Attr | int | list[int]] = {"keepdims": _int(node, "keepdims", 1)}
     from_opset = 13 if node.op_type == "ReduceSum" else AXES_AS_INPUT_FROM
     if over.view.opset < from_opset:
@@ -75,7 +78,7 @@ def axis_attribute(default: int, since: int = 1) -> Rule:
         value, rank = _first(node), over.rank(_first(node))
         if rank == 0:
             raise Refused(Refusal(f"{node.op_type} of a scalar", node))
-        (axis,) = shifted(over, [_int(node, "axis", default)], rank)
+        (axis,) = shifted(over, node, [_int(node, "axis", default)], rank)
         return [over.emit.op(node.op_type, [over.stack(value)], {**node.attributes, "axis": axis})]
 
     return rule
@@ -89,13 +92,13 @@ def squeeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
         if not all(isinstance(dim, int) for dim in shape):
             raise Refused(Refusal("which axes Squeeze drops is not known", node))
         axes = [axis for axis, dim in enumerate(shape) if dim == 1]
-    return [over.emit.squeeze(over.stack(value), shifted(over, axes, rank))]
+    return [over.emit.squeeze(over.stack(value), shifted(over, node, axes, rank))]
 
 
 def unsqueeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Unsqueeze: axes count in the result."""
     value, axes = _first(node), _axes(over, node) or []
-    return [over.emit.unsqueeze(over.stack(value), sorted(shifted(over, axes, over.rank(value) + len(axes))))]
+    return [over.emit.unsqueeze(over.stack(value), sorted(shifted(over, node, axes, over.rank(value) + len(axes))))]
 
 
 def transpose(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -127,13 +130,13 @@ def reshape(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 def concat(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Concat: invariant parts are repeated."""
-    (axis,) = shifted(over, [_int(node, "axis", 0)], over.rank(_first(node)))
+    (axis,) = shifted(over, node, [_int(node, "axis", 0)], over.rank(_first(node)))
     return [over.emit.op("Concat", [over.stack(x) for x in node.inputs if x is not None], {"axis": axis})]
 
 
 def split(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Split: sizes as they are."""
-    (axis,) = shifted(over, [_int(node, "axis", 0)], over.rank(_first(node)))
+    (axis,) = shifted(over, node, [_int(node, "axis", 0)], over.rank(_first(node)))
     sizes = [over.outside(x) for x in node.inputs[1:] if x is not None]
     copy = ir.Node(
         "",
@@ -148,7 +151,9 @@ def split(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 def cumulative(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """CumSum: along an axis of the element."""
     assert node.inputs[1] is not None
-    axes = shifted(over, _known(over, node, node.inputs[1], "axes"), over.rank(_first(node)))
+    axes = shifted(over, node, _known(over, node, node.inputs[1], "axes"), over.rank(_first(node)))
+    if len(axes) != 1:
+        raise Refused(Refusal(f"CumSum along {len(axes)} axes", node))
     return [over.emit.op(node.op_type, [over.stack(_first(node)), over.emit.const(axes[0])], dict(node.attributes))]
 
 

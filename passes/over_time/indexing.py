@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from looplift.passes.over_time.axes import shifted
 from looplift.passes.over_time.context import OverTime, Rule
 from looplift.patterns.constants import constant
 from looplift.patterns.index import Index, index_of
@@ -23,12 +24,12 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     assert data is not None
     assert indices is not None
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-    axis %= over.rank(data)
+    (place,) = shifted(over, node, [axis], over.rank(data))
     if over.varies(data) and over.varies(indices):
         raise Refused(Refusal("both the tensor and the indices of Gather vary", node))
     if over.varies(data):
-        return [over.emit.op("Gather", [over.stack(data), over.outside(indices)], {"axis": axis + over.lead})]
-    return [read_rows(over, data, indices, axis, over.rank(indices))]
+        return [over.emit.op("Gather", [over.stack(data), over.outside(indices)], {"axis": place})]
+    return [read_rows(over, data, indices, place - over.lead, over.rank(indices))]
 
 
 def read_rows(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, index_rank: int) -> ir.Value:
@@ -100,20 +101,18 @@ def _same_slice(over: OverTime, node: ir.Node, data: ir.Value) -> ir.Value:
     if "starts" in node.attributes:
         starts = list(node.attributes["starts"].as_ints())
         axes = list(node.attributes["axes"].as_ints()) if "axes" in node.attributes else list(range(len(starts)))
-        shifted = [axis % rank + over.lead for axis in axes]
-        return over.emit.op("Slice", [over.stack(data)], {**node.attributes, "axes": shifted})
+        return over.emit.op("Slice", [over.stack(data)], {**node.attributes, "axes": shifted(over, node, axes, rank)})
     _, starts_in, ends_in, axes_in, steps_in = [*node.inputs, None, None][:5]
     assert starts_in is not None
     assert ends_in is not None
     axes = _axes(over, node, starts_in, axes_in)
-    shifted = [axis % rank + over.lead for axis in axes]
     steps = [over.outside(steps_in)] if steps_in is not None else []
     # Slice wants its axes in the type of its bounds.
     narrow = over.types[starts_in].dtype == ir.DataType.INT32
     bounds = [
         over.outside(starts_in),
         over.outside(ends_in),
-        over.emit.const(shifted, np.int32 if narrow else np.int64),
+        over.emit.const(shifted(over, node, axes, rank), np.int32 if narrow else np.int64),
     ]
     return over.emit.op("Slice", [over.stack(data), *bounds, *steps])
 

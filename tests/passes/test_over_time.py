@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from lifting import assert_equal, lift, loops_left, parse
 
+from looplift.passes import run_pipeline
 from looplift.runtime import Session
 from looplift.runtime.errors import LoopliftError
 
@@ -97,6 +98,37 @@ def test_every_rule(body):
         if "kt" in body:
             feed["k"] = random.integers(0, 2, length)
         _close(text, lifted, feed, exact=not any(op in body for op in ("MatMul", "Einsum", "Gemm")))
+
+
+NO_SUCH_AXIS = {
+    "cumulative": "a = Constant<value_int = 0>() out = CumSum(s, a)",
+    "cumulative, too far": "a = Constant<value_int = 1>() out = CumSum(yt, a)",
+    "cumulative, along none": "a = Constant<value = int64[0] {}>() out = CumSum(yt, a)",
+    "reduce": "a = Constant<value_ints = [0]>() out = ReduceSum(s, a)",
+    "reduce, too far": "a = Constant<value_ints = [-2]>() out = ReduceSum(yt, a)",
+    "softmax": "out = Softmax(s)",
+    "softmax, too far": "out = Softmax<axis = 1>(yt)",
+    "arg max": "out = ArgMax<axis = 0>(s)",
+    "concat": "out = Concat<axis = 0>(s, s)",
+    "concat, too far": "out = Concat<axis = 1>(yt, yt)",
+    "split": "p, out = Split<axis = 0>(s)",
+    "squeeze": "a = Constant<value_ints = [0]>() out = Squeeze(s, a)",
+    "unsqueeze, too far": "a = Constant<value_ints = [2]>() out = Unsqueeze(s, a)",
+    "gather": "i = Constant<value_int = 0>() out = Gather(s, i)",
+    "gather, too far": "i = Constant<value_int = 0>() out = Gather<axis = -2>(yt, i)",
+    "slice": "a = Constant<value_ints = [0]>() e = Constant<value_ints = [1]>() out = Slice(s, a, e, a)",
+    "slice that moves": "o = Constant<value_ints = [1]>() a = Unsqueeze(kt, z) z = Constant<value_ints = [0]>() "
+    "e = Add(a, o) out = Slice(u, a, e, z) u = Constant<value_float = 1.0>()",
+}
+
+
+@pytest.mark.parametrize("body", NO_SUCH_AXIS.values(), ids=NO_SUCH_AXIS.keys())
+def test_an_axis_that_is_not_there(body):
+    """Fails where an iteration runs, so the loop stays, which is no fault where none does."""
+    body = f"n = Constant<value_float = 2.0>() m0 = Cast<to = 1>(kt) s = Mul(m0, n) {body}"
+    (finding,) = run_pipeline(parse(SCAN.format(body=_sorted(body))))[1]
+    assert not finding.lifted
+    assert finding.reason
 
 
 def _close(text, lifted, feed, *, exact):

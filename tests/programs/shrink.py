@@ -54,7 +54,7 @@ def candidates(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
         graph = list(_graphs(model))[path]
         for index in range(len(graph.node)):
             yield from _without(model, path, index)
-        for index in range(len(graph.initializer)):
+        for index in range(len(graph.initializer) if isinstance(graph, onnx.GraphProto) else 0):
             yield _edited(model, lambda copy, p=path, k=index: list(_graphs(copy))[p].initializer.pop(k))
     for index in range(len(model.functions)):
         yield _edited(model, lambda copy, k=index: copy.functions.pop(k))
