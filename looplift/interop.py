@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from looplift import doors, graphsurgeon, legality, storage
+from looplift import bounds, doors, graphsurgeon, legality, storage
 from looplift.passes import copies
 from looplift.runtime.errors import LoopliftError
 
@@ -53,16 +53,21 @@ def read(model: ModelLike) -> Source:
     """Takes any kind of model; reads the file if it is a path.
 
     Raises:
-        LoopliftError: not a model, or a file that is not ONNX.
+        LoopliftError: not a model, a file that is not ONNX, or a model that nests too deep or grows too long (see
+            `bounds.require_bounded`).
     """
     if isinstance(model, str | os.PathLike):
         return Source(model, storage.read_proto(model), str(Path(model).absolute().parent))
     if isinstance(model, onnx.ModelProto):
+        bounds.require_bounded(model)
         return Source(model, model)
     if isinstance(model, ir.Model):
+        bounds.require_bounded(model)
         return Source(model, None)
     if graphsurgeon.is_graph(model):
-        return Source(model, graphsurgeon.to_proto(model))
+        proto = graphsurgeon.to_proto(model)
+        bounds.require_bounded(proto)
+        return Source(model, proto)
     raise LoopliftError(
         f"a model is a path, an onnx.ModelProto, an onnx_ir.Model or an onnx_graphsurgeon.Graph, not {type(model)!r}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import tempfile
 import warnings
@@ -15,7 +16,7 @@ import onnx.parser
 import onnx_ir as ir
 from google.protobuf import json_format, message, text_format  # type: ignore[import-untyped]
 
-from looplift import doors
+from looplift import bounds, doors
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.files import regular_size
 
@@ -28,7 +29,10 @@ LARGEST_FILE = 2**31 - 1
 DATA_THRESHOLD = 1024
 """Smaller tensors stay in the model file when weights are written beside it."""
 
+DEEPEST_TEXT = 1000
+"""Brackets within brackets in a model that is written as text."""
 
+_TEXT = (".onnxtxt", ".onnxtext")
 _NOT_ONNX = (message.Error, json_format.Error, text_format.Error, onnx.parser.ParseError, ValueError)
 
 
@@ -36,24 +40,40 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Reads an ONNX file; tensors with external data stay references relative to the file's folder.
 
     Raises:
-        LoopliftError: the file can't be read, is not regular, is not ONNX or cut short, or its external data is not
-            what the model says (see `require_data`).
+        LoopliftError: the file can't be read, is not regular, is not ONNX or cut short, nests too deep or grows too
+            long (see `bounds.require_bounded`), or its external data is not what the model says (see `require_data`).
     """
     file = Path(path)
     try:
         if regular_size(file) > LARGEST_FILE:
             raise LoopliftError(f"{file} is larger than 2 GB, as no ONNX file can be")
+        if file.suffix in _TEXT:
+            _require_shallow(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that the text format is experimental
             model = onnx.load(file, load_external_data=False)
     except OSError as error:
         raise LoopliftError(f"can't read {file}: {error.strerror or error}") from error
-    except _NOT_ONNX as error:
-        raise LoopliftError(f"{file} is not an ONNX model, or is cut short; export or copy it again") from error
+    except (*_NOT_ONNX, RecursionError) as error:
+        raise LoopliftError(
+            f"{file} is not an ONNX model, is cut short, or nests graphs more than {bounds.DEEPEST_GRAPHS} deep; "
+            "export or copy it again"
+        ) from error
     if not model.HasField("graph") or not model.opset_import:
         raise LoopliftError(f"{file} is not a whole ONNX model (no graph or no opset); export or copy it again")
+    bounds.require_bounded(model)
     require_data(model, file.parent)
     return model
+
+
+def _require_shallow(file: Path) -> None:
+    """Refuses text in which graphs or types are nested so deep that onnx's parser, which recurses, would crash."""
+    depth = deepest = 0
+    for bracket in re.findall(rb"[{}()]", file.read_bytes()):
+        depth += 1 if bracket in b"{(" else -1
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST_TEXT:
+        raise LoopliftError(f"{file} nests brackets {deepest:,} deep; at most {DEEPEST_TEXT} is read")
 
 
 def require_data(model: onnx.ModelProto, folder: Path) -> None:
