@@ -9,6 +9,7 @@ import onnx_ir as ir
 from looplift.passes.body_types import types_around
 from looplift.passes.emit import Emitter
 from looplift.passes.journal import Journal
+from looplift.passes.stacking import is_positive
 from looplift.passes.surgery import replace_value
 from looplift.passes.sweeps import sweep_loops
 from looplift.passes.walk import Place
@@ -32,7 +33,8 @@ class RowScatters:
     1. axis 0 is written, without a reduction;
     2. `indices` are copies of one number that counts in the loop and is never negative (`patterns.index`), where both
        operators take it, or fail, alike;
-    3. `updates` have, for certain, the shape of one row of `data`, so that every element of the row is written once;
+    3. `updates` have, for certain, the shape of one row of `data`, so that every element of the row is written once,
+       and an element at least: of a row without one ScatterElements looks at no index, in range or not;
     4. the opset is 11 or later.
 
     Preserves bits: values are only stored.
@@ -63,6 +65,8 @@ def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
         return False
     whole, row, places = types[data].shape, types[updates].shape, types[indices].shape
     if not whole or not row or None in whole[1:] or row != (1, *whole[1:]) or places != row:
+        return False
+    if not is_positive(types[updates]):
         return False
     one = _spread(indices)
     index = index_of(one, view, types)

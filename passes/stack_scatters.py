@@ -18,6 +18,7 @@ from looplift.passes.stacking import (
     fill,
     first_found,
     is_fixed,
+    is_positive,
     is_static,
     may_run_zero_times,
     only_returned,
@@ -53,8 +54,8 @@ class StackScatters:
     3. the body reads the tensor otherwise at most for its shape, which the writes do not change;
     4. the opset is 11 or later.
 
-    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before, and
-    for a slice without elements too, which the loop writes nowhere.
+    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before.
+    A slice without elements is written nowhere, in the loop or outside, whatever its index.
     Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.
     Rows of the wrong shape fail in both. Preserves bits: values are only stored elsewhere.
     """
@@ -68,7 +69,8 @@ class StackScatters:
 class RowWrites:
     """A carry of which one row is written per iteration: at `index` along `axis`.
 
-    `row` has axes of extent 1 that the row itself has not: `extra`, to be taken out one after the other.
+    `row` has axes of extent 1 that the row itself has not: `extra`, to be taken out one after the other. Rows that are
+    `elementwise` have an index for each element, and none where they have no elements.
     """
 
     carry: Carry
@@ -77,6 +79,7 @@ class RowWrites:
     extra: tuple[int, ...]
     axis: int
     index: Index
+    elementwise: bool
     shape_reads: tuple[tuple[ir.Node, int], ...]
 
 
@@ -97,7 +100,8 @@ def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal
     if row is None or indices is None or not shape:
         return Refusal("more than one row may be written per iteration", node)
     axis, extra, index = 0, (0,) * (len(shape) - 1), index_of(indices, view, types)
-    if any(dim != 1 for dim in shape):
+    elementwise = any(dim != 1 for dim in shape)
+    if elementwise:
         slices = slice_write(indices, written, view, types) if written is not None else None
         if slices is None:
             return Refusal("more than one row may be written per iteration", node)
@@ -108,7 +112,7 @@ def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal
     for user, k in reads:
         if not _reads_shape_only(user, k):
             return Refusal(f"the body reads '{carry.previous.name}', whose rows it writes", user)
-    return RowWrites(carry, node, row, extra, axis, index, reads)
+    return RowWrites(carry, node, row, extra, axis, index, elementwise, reads)
 
 
 def _reads_shape_only(node: ir.Node, position: int) -> bool:
@@ -156,7 +160,13 @@ def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> i
         result = emit.move_axis(rows, rank, 0, axis)
     else:
         target = emit.move_axis(carry.initial, rank, axis, 0) if axis else carry.initial
-        result = emit.op("ScatterND", [target, _indices(emit, stack.value, writes.index), rows])
+        count = emit.extent(stack.value, 0)
+        if writes.elementwise and not is_positive(row):
+            # The loop looks at no index of a row without elements: neither may this.
+            none = emit.op("Equal", [emit.op("Size", [rows]), emit.const(0)])
+            count = emit.op("Where", [none, emit.const(0), count])
+            rows = emit.op("Slice", [rows, emit.const([0]), emit.unsqueeze(count, [0]), emit.const([0])])
+        result = emit.op("ScatterND", [target, _indices(emit, count, writes.index), rows])
         result = emit.move_axis(result, rank, 0, axis) if axis else result
     fill(hole, emit, result)
     journal.did(stack.view.node, f"made the rows written to '{carry.previous.name}' a scan output")
@@ -170,9 +180,8 @@ def _row_shape(emit: Emitter, tensor: ir.Value, axis: int) -> ir.Value:
     return emit.op("Concat", [emit.slice(shape, 0, axis, 0), behind], {"axis": 0}) if axis else behind
 
 
-def _indices(emit: Emitter, stack: ir.Value, index: Index) -> ir.Value:
-    """The rows that were written: first, first + stride, ... as int64 of shape [n, 1]."""
-    count = emit.extent(stack, 0)
+def _indices(emit: Emitter, count: ir.Value, index: Index) -> ir.Value:
+    """The rows that were written: first, first + stride, ... as int64 of shape [count, 1]."""
     if index.stride != 1:
         count = emit.op("Mul", [count, emit.const(index.stride)])
     end = emit.op("Add", [count, emit.const(index.first)]) if index.first else count

@@ -55,3 +55,25 @@ def test_anything_else_stays(case):
         case = head + "\n    ".join(reversed(lines[1:])) + "\n    row = " + lines[0] + "\n" + parts[1]
     lifted, _ = lift(case, 18)
     assert count(lifted)["ScatterElements"] == 1
+
+
+EMPTY = """
+agraph (int64 n, float[D] x, float[N,D] out0) => (float[N,D] out) {
+  v, out = Loop (n, "", x, out0) <body = b (int64 i, bool ci, float[D] p, float[N,D] o) => (bool co, float[D] u, float[N,D] w) {
+    co = Identity(ci)
+    u = Add(p, p)
+    z = Constant<value_ints = [0]>()
+    row = Unsqueeze(u, z)
+    d = Shape(row)
+    k = Expand(i, d)
+    w = ScatterElements(o, k, row)
+  }>
+}"""
+
+
+def test_a_row_without_elements_is_written_nowhere():
+    """There the loop looks at no index, in range or not, so that it may run more often than there are rows."""
+    lifted, _ = lift(EMPTY)
+    for n, width in ((0, 2), (2, 2), (3, 0), (1, 0)):
+        values = {"x": np.ones(width, "f"), "out0": np.zeros((2, width), "f"), "n": np.array(n)}
+        assert_equal(EMPTY, lifted, values)

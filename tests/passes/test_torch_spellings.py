@@ -198,6 +198,17 @@ def test_columns_past_the_end_fail_as_before():
             Session(subject, device="numpy").run(None, {**feeds(2, 7, 3), "rows": np.array(6)})
 
 
+@pytest.mark.parametrize("opset", [13, 17, 21])
+@pytest.mark.parametrize(("index", "rows"), [("Identity(i)", 3), ("Mul(i, s2)", 0), ("Identity(i)", 7)])
+def test_columns_without_elements_are_written_nowhere(index, rows, opset):
+    """The loop looks at no index then, in range or not."""
+    text = columns(LARGER, index)
+    model, findings = lift(text, opset)
+    assert loops_left(model) == 0, findings
+    for shape in ((0, 7, 3), (0, 1, 3)):
+        assert_equal(parse(text, opset), model, {**feeds(*shape), "rows": np.array(rows)})
+
+
 @pytest.mark.parametrize(
     "text",
     [
