@@ -76,6 +76,8 @@ class Check:
         random: outputs that depend on random numbers and differ in them; dtypes and, as a rule, shapes are compared.
         last_bits: outputs that differ in last bits about which an engine decides; the notes say by how much, and why.
         outputs: how many outputs the models have.
+        given: sets of inputs that the person gave.
+        given_compared: those of them on which both models gave results.
         allow_few: a check of few cases is as good as one of many.
     """
 
@@ -92,14 +94,24 @@ class Check:
     random: tuple[str, ...] = ()
     last_bits: tuple[str, ...] = ()
     outputs: int = 0
+    given: int = 0
+    given_compared: int = 0
     allow_few: bool = False
 
     @property
     def outcome(self) -> Conclusion:
-        """``"different"``; ``"hardly tested"``: none, or less than a third of what ran was compared; ``"tested"``."""
+        """``"different"``; ``"hardly tested"``: none, or less than a third of what ran was compared; ``"tested"``.
+
+        Where all inputs that the person gave were compared, that is a test, whatever became of the made-up ones.
+        """
         if self.counterexample is not None:
             return "different"
-        return "hardly tested" if self.cases == 0 or self.cases * FEW < self.started else "tested"
+        enough = self.cases > 0 and self.cases * FEW >= self.started
+        return "tested" if enough or self._all_given else "hardly tested"
+
+    @property
+    def _all_given(self) -> bool:
+        return self.given > 0 and self.given_compared == self.given
 
     @property
     def max_ulp(self) -> int:
@@ -117,7 +129,8 @@ class Check:
         hardly = "" if self else "hardly tested: "
         if self.cases == 0:
             return f"{hardly}nothing compared in {self.started} of {self.asked} cases"
-        return f"{hardly}equal, {self._how}, in {self.cases} of {self.started} cases ({', '.join(self.engines)})"
+        among = f", all {self.given} given among them" if self._all_given else ""
+        return f"{hardly}equal, {self._how}, in {self.cases} of {self.started} cases{among} ({', '.join(self.engines)})"
 
     @property
     def _how(self) -> str:

@@ -196,11 +196,12 @@ class Tally:
         excuse.add(case.label, excused, measured=allowed.spread is not None)
         return excused
 
-    def check(self, asked: int, *, allow_few: bool = False) -> Check:
+    def check(self, asked: int, given: Sequence[str] = (), *, allow_few: bool = False) -> Check:
         """The result.
 
         Args:
             asked: how many cases were to run.
+            given: labels of those that the person gave.
             allow_few: see `Check`.
         """
         reasons = self._reasons.copy()
@@ -224,6 +225,8 @@ class Tally:
             reasons=dict(reasons.most_common()),
             random=tuple(self._random),
             outputs=len(self._outputs),
+            given=len(given),
+            given_compared=len(self._compared.intersection(given)),
             allow_few=allow_few,
         )
 

@@ -170,16 +170,21 @@ LONG = """g (float[2] t) => (float[2] y) {
 
 
 def test_ends_in_its_time_and_gives_up_runs_that_take_too_long() -> None:
+    """A busy machine may need a small budget to start with: then a larger one shows the same."""
     model = onnx.parser.parse_model(HEAD + LONG)
-    started = time.monotonic()
-    check = verify(model, model, cases=1000, seconds=2.0)
-    assert time.monotonic() - started < 4
-    assert not check
-    assert check.outcome == "hardly tested"
-    assert check.started < 1000
-    assert "no answer in 0.5 s" in str(check)
-    assert f"stopped after {check.started} of 1000 cases: 2 s are over" in check.notes
-    assert "give more --seconds, or --inputs" in check.advice
+    for seconds in (2.0, 8.0, 32.0):
+        started = time.monotonic()
+        check = verify(model, model, cases=1000, seconds=seconds)
+        late = time.monotonic() - started - seconds
+        assert not check
+        assert check.outcome == "hardly tested"
+        assert check.started < 1000
+        assert f"stopped after {check.started} of 1000 cases: {seconds:.3g} s are over" in check.notes
+        assert "give more --seconds, or --inputs" in check.advice
+        if late < 2 and f"no answer in {seconds / 4:.3g} s" in str(check):
+            break
+    else:
+        pytest.fail(f"{late} s late, {check}")
     run = Interpreter(ir.from_proto(model), seconds=0.2).run({"t": np.zeros(2, np.float32)})
     assert run.timed_out
     assert run.error.startswith("no answer")
@@ -242,6 +247,22 @@ def test_a_check_says_in_how_many_cases_the_original_failed_and_why() -> None:
     assert "out of bounds" in str(check)
     assert check.advice == "give --inputs that the original accepts, or --allow-few if this is enough"
     assert verify(model, model, [good, bad, bad, bad], cases=0, allow_few=True)
+
+
+REFUSES_WHAT_IS_MADE_UP = """g (float[4] x, int64 k) => (float y) {
+  t = Constant <value_int = 987654321> () i = Sub(k, t) y = Gather(x, i) }"""
+
+
+def test_inputs_that_were_all_compared_are_a_test_even_if_the_original_fails_on_what_is_made_up() -> None:
+    model = onnx.parser.parse_model(HEAD + REFUSES_WHAT_IS_MADE_UP)
+    good, bad = ({"x": np.zeros(4, np.float32), "k": np.array(987654321 + k)} for k in (0, 9))
+    check = verify(model, model, [good, good], cases=20)
+    assert check.cases * 3 < check.started
+    assert check
+    assert check.outcome == "tested"
+    assert f"in {check.cases} of 22 cases, all 2 given among them (interpreter" in check.headline
+    assert not verify(model, model, [good, bad], cases=20)
+    assert not verify(model, model, cases=20)
     enough = verify(model, model, [good, bad, bad], cases=0)
     assert enough
     assert enough.outcome == "tested"
