@@ -5,7 +5,8 @@ inference drops the shapes of carried values. So a body is inferred anew: its it
 have the types that the node gives them, a carry starts with the type of its initial value, and the dimensions
 that one trip round the body does not preserve are given up until nothing changes (a fixed point from above).
 
-Single nodes are inferred with onnx's own per-operator functions (`onnx.shape_inference.infer_node_outputs`).
+Single nodes are inferred with onnx's own per-operator functions (`onnx.shape_inference.infer_node_outputs`), which are
+believed about shapes only where they were compared with what engines compute (`patterns.audited`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from looplift.patterns.audited import AUDITED
 from looplift.patterns.constants import constant_tensor
 from looplift.patterns.extents import Dim, entries, expanded, range_extent, reshaped, sliced_shape
 from looplift.patterns.operator_types import Fact, operator_types
@@ -326,7 +328,12 @@ def _in_both(left: TensorType, right: TensorType) -> TensorType:
 
 
 def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -> tuple[Dim, ...] | None:
-    """The shape of an op that is told its result's shape by a tensor, where the graph computes that from shapes."""
+    """The shape that inference finds, if it was audited.
+
+    An op that is told its result's shape by a tensor gets it from there, where the graph computes that from shapes.
+    """
+    if node.op_type not in AUDITED:
+        return None
     if node.op_type not in ("ConstantOfShape", "Expand", "Range", "Reshape", "Slice") or fact.dtype is None:
         return fact.shape
     if node.op_type == "Slice":
