@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
-from looplift.passes import copies
+from looplift.passes import collection, copies
 from looplift.passes.affine_updates import AffineUpdates
 from looplift.passes.choices_into_terms import ChoicesIntoTerms
 from looplift.passes.choices_without_branches import ChoicesWithoutBranches
@@ -113,7 +113,7 @@ def run_pipeline(
     """
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
-    with one_budget():
+    with one_budget(), collection.seldom():
         return _with_care(model, exact, target)
 
 

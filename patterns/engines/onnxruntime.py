@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from looplift.patterns.values import STANDARD, behind, is_used, reads, source, subgraphs
+from looplift.patterns.values import STANDARD, is_used, reads, source, subgraphs
 
 PACKED = frozenset(
     "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()
@@ -132,24 +132,40 @@ def ties(graph: ir.Graph | ir.Function, number: Numbers) -> dict[int, frozenset[
         number: of a node; None or less than 0 for one that is not asked about.
     """
     found: dict[int, frozenset[Tie]] = {}
+    known: Known = {}
     for node, outside in _nodes(graph, ()):
         mark = number(node)
         if mark is not None and mark >= 0:
-            found[mark] = found.get(mark, frozenset()) | frozenset(_ties(node, outside, number))
+            found[mark] = found.get(mark, frozenset()) | frozenset(_ties(node, outside, number, known))
     return found
 
 
-def is_constant(value: ir.Value) -> bool:
-    """Whether the engine may know the value when it loads the model: a constant, or computed from constants alone."""
-    return all(
-        part.producer() is not None or (part.is_initializer() and not part.is_graph_input())
-        for part in behind(value, _operands)
-    )
+Known = dict[ir.Value, bool]
+"""Which values are constant, as far as that was asked; holds while nothing changes."""
 
 
-def _operands(value: ir.Value) -> Sequence[ir.Value]:
-    node = value.producer()
-    return () if node is None else tuple(reads(node))
+def is_constant(value: ir.Value, known: Known | None = None) -> bool:
+    """Whether the engine may know the value when it loads the model: a constant, or computed from constants alone.
+
+    Args:
+        value: of any graph.
+        known: what was found of others, and will be; else the model is gone through anew for each value.
+    """
+    known = {} if known is None else known
+    work = [value]
+    while work:
+        part = work[-1]
+        node = part.producer()
+        operands = () if part in known or node is None else tuple(reads(node))
+        unknown = [operand for operand in operands if operand not in known]
+        if unknown and all(known.get(operand, True) for operand in operands):
+            work.extend(unknown)
+            continue
+        work.pop()
+        if part not in known:
+            given = part.is_initializer() and not part.is_graph_input()
+            known[part] = given if node is None else all(known[operand] for operand in operands if operand in known)
+    return known[value]
 
 
 _Graphs = tuple["ir.Graph | ir.Function", ...]
@@ -164,7 +180,7 @@ def _nodes(graph: ir.Graph | ir.Function, outside: _Graphs) -> Iterator[tuple[ir
             yield from _nodes(inner, around)
 
 
-def _ties(node: ir.Node, around: _Graphs, number: Numbers) -> Iterator[Tie]:
+def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iterator[Tie]:
     if node.domain not in STANDARD:
         return
     reach = REACH.get(node.op_type, -1)
@@ -174,11 +190,11 @@ def _ties(node: ir.Node, around: _Graphs, number: Numbers) -> Iterator[Tie]:
             continue
         if reach >= 0 and k in LAID_OUT.get(node.op_type, (1,)) and value.dtype in (None, ir.DataType.FLOAT):
             near = 0 <= _distance(value, around) <= reach
-            if near and is_constant(value):
+            if near and is_constant(value, known):
                 yield Tie("packed", k)
         for maker in _makers(node, value):
             if maker.graph is around[0] and maker.domain in STANDARD and _may_join(node, maker):
-                yield _tie(node, k, maker, number)
+                yield _tie(node, k, maker, number, known)
         nearest = _maker(value)
         if nearest is None or nearest.graph is not around[0] or nearest.op_type in MOVES:
             continue
@@ -211,7 +227,7 @@ def _makers(node: ir.Node, value: ir.Value) -> Iterator[ir.Node]:
         maker = _maker(maker.inputs[0]) if further else None
 
 
-def _tie(node: ir.Node, k: int, maker: ir.Node, number: Numbers) -> Tie:
+def _tie(node: ir.Node, k: int, maker: ir.Node, number: Numbers, known: Known) -> Tie:
     made = maker.outputs[0]
     read = [value for value in (*node.inputs, *maker.inputs) if value is not None]
     shaped = node.op_type in SHAPED or (node.op_type == "Mul" and _divides_by_root(maker))
@@ -222,7 +238,7 @@ def _tie(node: ir.Node, k: int, maker: ir.Node, number: Numbers) -> Tie:
         number(maker),
         shared=made.is_graph_output() or len({id(user) for user, _ in _readers(made)}) > 1,
         shapes=_shapes(read) if shaped else (),
-        constants=tuple(is_constant(value) for value in read) if scaled else (),
+        constants=tuple(is_constant(value, known) for value in read) if scaled else (),
     )
 
 
