@@ -16,6 +16,9 @@ from looplift.runtime.interpreter.values import Array, Value, as_value
 
 _SMALL = 64
 
+_SLICE_BY_INPUTS = 10
+"""Before this opset Slice has its bounds in attributes, and onnx's inference leaves open what has to be clamped."""
+
 
 @dataclasses.dataclass(frozen=True)
 class EmptyRows:
@@ -87,6 +90,11 @@ class EmptyRows:
         model.functions.extend(ir.serde.serialize_function(f) for f in self.model.functions.values())
         try:
             found = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            older = self.opsets.get("", _SLICE_BY_INPUTS) < _SLICE_BY_INPUTS
+            for _ in self.graph if older else ():  # what one shape settles may settle another, node by node
+                if not _complete_slices(found.graph):
+                    break
+                found = onnx.shape_inference.infer_shapes(found, data_prop=True)
         except onnx.shape_inference.InferenceError:  # an inference that gives up leaves what the body declares
             return {}
         constants = {tensor.name: list(tensor.dims) for tensor in found.graph.initializer}
@@ -102,6 +110,41 @@ class EmptyRows:
         for info in body.input[: self.skipped]:
             info.type.tensor_type.shape.SetInParent()
         return body
+
+
+def _complete_slices(graph: onnx.GraphProto, outer: Mapping[str, list[int | None]] | None = None) -> bool:
+    """Writes the shapes of Slices by attributes that were left open, where the input's is known; whether any was.
+
+    In branches and bodies, too, though inference does not hand those on to an If. Bounds count from the end where
+    negative, and are clamped to the extent (Slice-1).
+    """
+    named = {info.name: info for info in (*graph.output, *graph.value_info)}
+    infos = [*graph.input, *graph.output, *graph.value_info]
+    known = dict(outer or {}) | {i.name: _dims(i) for i in infos if i.type.tensor_type.HasField("shape")}
+    known |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    changed = False
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                changed |= _complete_slices(inner, known)
+        before, found = known.get(node.input[0]) if node.input else None, named.get(node.output[0])
+        if node.op_type != "Slice" or before is None or found is None or known.get(found.name) is None:
+            continue
+        after = _sliced(node, before)
+        for dim, extent, was in zip(found.type.tensor_type.shape.dim, after, known[found.name], strict=True):
+            if was is None and extent is not None:
+                dim.dim_value, changed = extent, True
+    return changed
+
+
+def _sliced(node: onnx.NodeProto, shape: list[int | None]) -> list[int | None]:
+    bounds = {attribute.name: list(attribute.ints) for attribute in node.attribute}
+    result = list(shape)
+    for k, (start, end) in enumerate(zip(bounds["starts"], bounds["ends"], strict=True)):
+        axis = bounds["axes"][k] if "axes" in bounds else k
+        extent = shape[axis]
+        result[axis] = None if extent is None else len(range(extent)[start:end])
+    return result
 
 
 def _fill_in(graph: onnx.GraphProto, attributes: Mapping[str, ir.Attr]) -> None:

@@ -257,3 +257,22 @@ def test_a_test_that_is_a_carried_value_is_read_before_it_moves_on(start):
         n=i64(0),
     )
     assert (bool(flag), int(count)) == (True, 5 if start else 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "r = Slice<axes = [0], starts = [-9], ends = [2]>(q)",
+        "t = Slice<axes = [0], starts = [-9], ends = [2]>(q) r = Concat<axis = 0>(t, q)",
+        "r = Slice<starts = [-9, 1], ends = [3, 99]>(q)",
+        "r = Slice<axes = [1], starts = [3], ends = [1]>(q)",
+    ],
+)
+@pytest.mark.parametrize("opset", [8, 9])
+def test_rows_that_an_old_slice_cuts_have_their_extents_where_no_iteration_runs(row, opset):
+    text = f"""g (int64 M, float[N,W] x) => (float[R,S,T] s) {{
+      v, s = Loop <body = b (int64 i, bool c, float[N,W] p) => (bool d, float[N,W] q, float[S,T] r) {{
+        d = Identity(c) q = Identity(p) {row} }}> (M, "", x) }}"""
+    x = np.ones((5, 4), np.float32)
+    none, two = (run(text, opset, M=np.array(trips), x=x)[0] for trips in (0, 2))
+    assert none.shape == (0, *two.shape[1:])
