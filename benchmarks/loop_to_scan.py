@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Journal
-from looplift.passes.loop_to_scan import LoopToScan
-from looplift.passes.names import fix_names
+from looplift.passes.targets.loop_to_scan import LoopToScan
 from looplift.runtime import Session
 
 GRU = """gx = MatMul(r, W)

@@ -17,7 +17,7 @@ import onnx.parser
 import onnxruntime
 
 import looplift
-from looplift.passes.lowering import cost
+from looplift.passes.recurrences.forms import cost
 
 SIZES = [(1, 10_000), (16, 10_000), (64, 10_000), (256, 3_000), (1_024, 1_000), (4_096, 300), (65_536, 30)]
 SECONDS = 0.5

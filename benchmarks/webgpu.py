@@ -31,7 +31,7 @@ from looplift.runtime.webgpu import Device, DeviceTensor, DeviceUnavailableError
 from looplift.runtime.webgpu.describe import behaviour_in_words
 from looplift.runtime.webgpu.device import Dispatch, Slice
 from looplift.runtime.webgpu.launch import run_package
-from looplift.runtime.webgpu.package import package_of, read_json
+from looplift.runtime.webgpu.packages.package import package_of, read_json
 
 HERE = Path(__file__).parent
 PACKAGE = package_of(all_ops()["AddStep"].package or "")

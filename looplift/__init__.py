@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRuleSet
 
-    from looplift.checking.check import verify
-    from looplift.checking.outcome import Check, Counterexample
     from looplift.optimizer import explain, optimize
     from looplift.passes.report import Finding
     from looplift.report import Report
     from looplift.runtime.errors import LoopliftError
     from looplift.session import Session
+    from looplift.verification.check import verify
+    from looplift.verification.outcome import Check, Counterexample
 
 _ROOT = Path(__file__).parents[1]
 if not (_ROOT / "looplift" / "runtime").exists() and (_ROOT / "pyproject.toml").exists():
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Check": "looplift.checking.outcome",
-    "Counterexample": "looplift.checking.outcome",
+    "Check": "looplift.verification.outcome",
+    "Counterexample": "looplift.verification.outcome",
     "Finding": "looplift.passes.report",
     "LoopliftError": "looplift.runtime.errors",
     "Report": "looplift.report",
     "Session": "looplift.session",
     "explain": "looplift.optimizer",
     "optimize": "looplift.optimizer",
-    "verify": "looplift.checking.check",
+    "verify": "looplift.verification.check",
 }
 
 
@@ -79,6 +79,6 @@ def rules(exact: bool = True) -> RewriteRuleSet:
     Args:
         exact: as for `optimize`.
     """
-    from looplift.passes.lift_rule import rules as make  # onnxscript is slow to import
+    from looplift.passes.lift.lift_rule import rules as make  # onnxscript is slow to import
 
     return make(exact)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from looplift import interop
-from looplift.checking.compare import Tolerance, Value, compare
-from looplift.checking.engines import OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
-from looplift.checking.inputs import Feeds
-from looplift.checking.ort_worker import measure
 from looplift.runtime.errors import LoopliftError
 from looplift.session import Session
+from looplift.verification.cases.made_up import Feeds
+from looplift.verification.compare import Tolerance, Value, compare
+from looplift.verification.engines import OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
+from looplift.verification.ort_worker import measure
 
 LONGEST_RUN = 300.0
 """Seconds that one run in ONNX Runtime may take."""

@@ -21,11 +21,11 @@ from rich.text import Text
 
 from looplift import messages
 from looplift.bench import Row
-from looplift.checking.inputs import Feeds
-from looplift.checking.outcome import Check
 from looplift.legality import subgraphs_of
 from looplift.report import Report, outcome, short_names, title
 from looplift.runtime.text import visible
+from looplift.verification.cases.made_up import Feeds
+from looplift.verification.outcome import Check
 from looplift.wording import join_like
 
 _PIPE_WIDTH = 160

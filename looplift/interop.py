@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift import bounds, doors, graphsurgeon, legality, storage
-from looplift.passes import copies
+from looplift.passes.graph import clone as copies
 from looplift.runtime.errors import LoopliftError
 
 ModelLike = Any

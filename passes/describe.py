@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from looplift.passes.journal import Journal
-from looplift.passes.stack_concats import Growth, growth_of
-from looplift.passes.stack_scatters import RowWrites, row_writes_of
-from looplift.passes.walk import loops
-from looplift.patterns.appends import Appends, appends_of
-from looplift.patterns.dependence import Dependence
-from looplift.patterns.evolution import Invariant, Unknown, evolution_of
-from looplift.patterns.proof import Refusal
-from looplift.patterns.trip import trip_of
-from looplift.patterns.types import Types
-from looplift.patterns.values import behind, reads, with_inner
-from looplift.patterns.view import Carry, LoopView, View, view_of
+from looplift.passes.stack.stack_concats import Growth, growth_of
+from looplift.passes.stack.stack_scatters import RowWrites, row_writes_of
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.types import Types
+from looplift.patterns.graph.values import behind, reads, with_inner
+from looplift.patterns.graph.view import Carry, LoopView, View, view_of
+from looplift.patterns.graph.walk import loops
+from looplift.patterns.loops.dependence import Dependence
+from looplift.patterns.loops.evolution import Invariant, Unknown, evolution_of
+from looplift.patterns.loops.rows.appends import Appends, appends_of
+from looplift.patterns.loops.trip import trip_of
 
 
 def describe_loops(model: ir.Model, journal: Journal) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence, Set
 import onnx_ir as ir
 
 from looplift.passes.report import Finding
-from looplift.passes.walk import every_loop, node_name
 from looplift.patterns.engines.onnxruntime import MOVES
-from looplift.patterns.proof import Refusal
-from looplift.patterns.values import with_inner
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.values import with_inner
+from looplift.patterns.graph.walk import every_loop, node_name
 
 ORIGIN = "looplift.origin"
 

@@ -9,49 +9,51 @@ from collections.abc import Callable, Collection, Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
-from looplift.passes import collection, copies
-from looplift.passes.affine_updates import AffineUpdates
-from looplift.passes.choices_into_terms import ChoicesIntoTerms
-from looplift.passes.choices_without_branches import ChoicesWithoutBranches
-from looplift.passes.count_by_running import CountByRunning
-from looplift.passes.count_while_loops import CountWhileLoops
-from looplift.passes.counters_from_iteration import CountersFromIteration
-from looplift.passes.declare_rows import declare_rows, note_ranks
-from looplift.passes.definitions import add_definitions, used_ops
+from looplift.passes import collection
+from looplift.passes.clean.drop_dead import DropDead
+from looplift.passes.clean.forward_invariant_carries import ForwardInvariantCarries
+from looplift.passes.clean.hoist_invariants import HoistInvariants
+from looplift.passes.clean.inline_loops import InlineLoops
+from looplift.passes.clean.simplify import Simplify
+from looplift.passes.count.count_by_running import CountByRunning
+from looplift.passes.count.count_while_loops import CountWhileLoops
+from looplift.passes.count.counters_from_iteration import CountersFromIteration
+from looplift.passes.count.simplify_condition import SimplifyCondition
 from looplift.passes.describe import describe_costs, describe_loops
-from looplift.passes.drop_dead import DropDead
-from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
-from looplift.passes.hoist_invariants import HoistInvariants
-from looplift.passes.infer_shapes import infer_types
-from looplift.passes.inline_loops import InlineLoops
+from looplift.passes.graph import clone as copies
+from looplift.passes.graph.edit import drop_unused_nodes
+from looplift.passes.graph.infer import infer_types
+from looplift.passes.graph.names import fix_names, name_default_domain
+from looplift.passes.graph.shapes import Declared, forget_declared, name_extents, prove_shapes
 from looplift.passes.journal import ORIGIN, Care, Journal
-from looplift.passes.lift_recurrences import LiftRecurrences
-from looplift.passes.loop_to_scan import LoopToScan
-from looplift.passes.lowering import LowerToStandard, lowering_refusal, no_gain
-from looplift.passes.names import fix_names, name_default_domain
-from looplift.passes.narrow_updates import NarrowUpdates
+from looplift.passes.lift.definitions import add_definitions, used_ops
+from looplift.passes.lift.lift_recurrences import LiftRecurrences
+from looplift.passes.lift.peepholes import Peepholes
+from looplift.passes.lift.reverse_in_node import ReverseInNode
 from looplift.passes.opsets import unread
-from looplift.passes.peepholes import Peepholes
 from looplift.passes.postconditions import violation
-from looplift.passes.quotients import QuotientsIntoProducts
-from looplift.passes.read_split_rows import ReadSplitRows
 from looplift.passes.report import Finding
-from looplift.passes.reroll import Reroll
-from looplift.passes.reverse_in_node import ReverseInNode
-from looplift.passes.row_scatters import RowScatters
 from looplift.passes.same_bits import Change, Surroundings, settle_bits
-from looplift.passes.settle_values import SettleValues
-from looplift.passes.shapes import Declared, forget_declared, name_extents, prove_shapes
-from looplift.passes.simplify import Simplify
-from looplift.passes.simplify_condition import SimplifyCondition
-from looplift.passes.split_slices import SplitSlices
-from looplift.passes.stack_concats import StackConcats
-from looplift.passes.stack_scatters import StackScatters
-from looplift.passes.stack_sequences import StackSequences
-from looplift.passes.surgery import drop_unused_nodes
-from looplift.passes.walk import every_loop, freeze, loops, places
-from looplift.patterns.budget import budget, one_budget
-from looplift.patterns.values import is_used
+from looplift.passes.stack.constant_indices import SettleValues
+from looplift.passes.stack.read_split_rows import ReadSplitRows
+from looplift.passes.stack.row_scatters import RowScatters
+from looplift.passes.stack.split_slices import SplitSlices
+from looplift.passes.stack.stack_concats import StackConcats
+from looplift.passes.stack.stack_scatters import StackScatters
+from looplift.passes.stack.stack_sequences import StackSequences
+from looplift.passes.targets.declare_rows import declare_rows, note_ranks
+from looplift.passes.targets.gain import no_gain
+from looplift.passes.targets.loop_to_scan import LoopToScan
+from looplift.passes.targets.standard import LowerToStandard, lowering_refusal
+from looplift.passes.updates.affine_updates import AffineUpdates
+from looplift.passes.updates.choices_into_terms import ChoicesIntoTerms
+from looplift.passes.updates.choices_without_branches import ChoicesWithoutBranches
+from looplift.passes.updates.narrow_updates import NarrowUpdates
+from looplift.passes.updates.quotients import QuotientsIntoProducts
+from looplift.passes.updates.reroll import Reroll
+from looplift.patterns.graph.budget import budget, one_budget
+from looplift.patterns.graph.values import is_used
+from looplift.patterns.graph.walk import every_loop, freeze, loops, places
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
 

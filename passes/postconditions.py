@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from looplift.passes.walk import GraphLike, node_name, places
-from looplift.patterns.values import nodes_within, subgraphs
+from looplift.patterns.graph.values import nodes_within, subgraphs
+from looplift.patterns.graph.walk import GraphLike, node_name, places
 from looplift.runtime.ops import DOMAIN
 
 

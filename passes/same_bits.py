@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.graph import last_bits
+from looplift.passes.graph.infer import infer_shapes
 from looplift.passes.journal import NUMBER, ORIGIN, Journal
-from looplift.passes.lift_recurrences import LIFTED_FROM
-from looplift.passes.over_time import last_bits
-from looplift.passes.walk import GraphLike
+from looplift.passes.lift.lift_recurrences import LIFTED_FROM
 from looplift.patterns.engines.onnxruntime import Tie, ties
-from looplift.patterns.values import subgraphs
-from looplift.patterns.view import is_loop, is_scan
+from looplift.patterns.graph.values import subgraphs
+from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.walk import GraphLike
 from looplift.runtime.ops import DOMAIN
 
 LIFTED = -1

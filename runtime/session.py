@@ -15,7 +15,7 @@ import onnx_ir as ir
 from looplift.runtime import devices
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
-from looplift.runtime.interpreter.loops import Progress
+from looplift.runtime.interpreter.control.loops import Progress
 from looplift.runtime.interpreter.program import Program
 from looplift.runtime.interpreter.values import Array, Value, as_value, tensor_array
 

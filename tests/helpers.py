@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
+from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Journal
-from looplift.passes.names import fix_names
 
 
 def model(text: str, opset: int = 17) -> ir.Model:

@@ -255,7 +255,7 @@ def pair(name: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
 
 def found(name: str, seed: int, *, onnxruntime: bool = False) -> bool:
     """Whether the default run finds it."""
-    from looplift.checking.check import verify
+    from looplift.verification.check import verify
 
     return verify(*pair(name), seed=seed, onnxruntime=onnxruntime).counterexample is not None
 

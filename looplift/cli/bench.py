@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 from looplift import console, interop
 from looplift.bench import bench
-from looplift.checking import feeds as feeds_file
-from looplift.checking.inputs import make_one
 from looplift.cli.codes import DIFFERENT, EQUAL
 from looplift.optimizer import lift
 from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError
+from looplift.verification import feeds as feeds_file
+from looplift.verification.cases.made_up import make_one
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ import time
 import onnx_ir as ir
 
 from looplift import console, interop
-from looplift.checking import feeds as feeds_file
-from looplift.checking.inputs import Feeds, generate
 from looplift.cli.codes import EQUAL
 from looplift.cli.paths import require_outputs
 from looplift.session import Session
+from looplift.verification import feeds as feeds_file
+from looplift.verification.cases.made_up import Feeds, generate
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from looplift import console, interop, messages
-from looplift.checking import feeds as feeds_file
-from looplift.checking.check import verify
-from looplift.checking.outcome import Check
 from looplift.cli.codes import DIFFERENT, EQUAL, HARDLY_TESTED
 from looplift.cli.paths import counterexample, require_outputs
+from looplift.verification import feeds as feeds_file
+from looplift.verification.check import verify
+from looplift.verification.outcome import Check
 
 
 def run(options: argparse.Namespace) -> int:

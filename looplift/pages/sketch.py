@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.lift_recurrences import LIFTED_FROM
+from looplift.passes.lift.lift_recurrences import LIFTED_FROM
 from looplift.passes.report import Finding
-from looplift.passes.walk import loops, node_name, places
-from looplift.patterns.constants import constant_tensor
-from looplift.patterns.proof import Refusal
-from looplift.patterns.values import reads, source
-from looplift.patterns.view import Carry, LoopView, View, view_of
+from looplift.patterns.graph.constants import constant_tensor
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.values import reads, source
+from looplift.patterns.graph.view import Carry, LoopView, View, view_of
+from looplift.patterns.graph.walk import loops, node_name, places
 from looplift.runtime.ops import DOMAIN
 
 

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from looplift.patterns.values import STANDARD, is_used, reads, source, subgraphs
+from looplift.patterns.graph.values import STANDARD, is_used, reads, source, subgraphs
 
 PACKED = frozenset(
     "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()

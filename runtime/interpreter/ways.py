@@ -11,8 +11,9 @@ import onnx
 import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
-from looplift.runtime.interpreter import control_flow, numpy_forms, operators, own_ops, reference, values
+from looplift.runtime.interpreter import numpy_forms, operators, own_ops, reference, values
 from looplift.runtime.interpreter.call import Call
+from looplift.runtime.interpreter.control import control_flow
 from looplift.runtime.interpreter.scope import ABSENT, Frame, label, opsets_of, subgraphs
 from looplift.runtime.interpreter.source import Line
 from looplift.runtime.ops import Op

@@ -3,13 +3,13 @@
 Importing this needs neither the package ``wgpu`` nor a driver; opening a device does.
 """
 
-from .adapters import is_software
-from .check import PackageCheck, check_package, update_digests
-from .describe import AdapterRow, describe_devices
-from .device import Device, DeviceTensor
-from .errors import DeviceError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
-from .opened import open_device
-from .run_op import run_op
+from looplift.runtime.webgpu.adapters import is_software
+from looplift.runtime.webgpu.describe import AdapterRow, describe_devices
+from looplift.runtime.webgpu.device import Device, DeviceTensor
+from looplift.runtime.webgpu.errors import DeviceError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
+from looplift.runtime.webgpu.opened import open_device
+from looplift.runtime.webgpu.packages.check import PackageCheck, check_package, update_digests
+from looplift.runtime.webgpu.run_op import run_op
 
 __all__ = [
     "AdapterRow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any, Literal
 
-from .errors import DeviceUnavailableError
+from looplift.runtime.webgpu.errors import DeviceUnavailableError
 
 Requirement = Literal["auto", "webgpu"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from .errors import DeviceMemoryError, wgpu_errors_named
+from looplift.runtime.webgpu.errors import DeviceMemoryError, wgpu_errors_named
 
 _SMALLEST = 256
 

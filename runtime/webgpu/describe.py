@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from .adapters import is_software, sorted_adapters
-from .device import Device
-from .errors import DeviceError
-from .opened import open_device
+from looplift.runtime.webgpu.adapters import is_software, sorted_adapters
+from looplift.runtime.webgpu.device import Device
+from looplift.runtime.webgpu.errors import DeviceError
+from looplift.runtime.webgpu.opened import open_device
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .adapters import is_software
-from .behaviour import Behaviour
-from .buffers import BufferPool
-from .errors import DeviceUnavailableError, wgpu_errors_named
+from looplift.runtime.webgpu.adapters import is_software
+from looplift.runtime.webgpu.behaviour import Behaviour
+from looplift.runtime.webgpu.buffers import BufferPool
+from looplift.runtime.webgpu.errors import DeviceUnavailableError, wgpu_errors_named
 
 Array = np.ndarray[Any, Any]
 Access = Literal["read", "read_write", "uniform"]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from looplift.runtime.errors import LoopliftError
-
-from .device import Device, DeviceTensor, Dispatch, Slice, Timer
-from .expressions import evaluate_shape, numpy_dtype
-from .package import Package
-from .plan import BufferRange, Case, Plan, TensorSpec, make_plan
+from looplift.runtime.webgpu.device import Device, DeviceTensor, Dispatch, Slice, Timer
+from looplift.runtime.webgpu.packages.expressions import evaluate_shape, numpy_dtype
+from looplift.runtime.webgpu.packages.package import Package
+from looplift.runtime.webgpu.packages.plan import BufferRange, Case, Plan, TensorSpec, make_plan
 
 
 def run_package(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .adapters import Requirement, choose_adapter
-from .device import Device
-from .selftest import examine
+from looplift.runtime.webgpu.adapters import Requirement, choose_adapter
+from looplift.runtime.webgpu.device import Device
+from looplift.runtime.webgpu.selftest import examine
 
 _opened: dict[Requirement, Device] = {}
 _opening = threading.RLock()

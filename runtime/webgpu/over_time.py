@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from looplift.runtime.ops.element_types import NUMBERS
-
-from .device import Array, Device, DeviceTensor
-from .launch import run_package
-from .package import package_of
-from .tensors import expand, host, is_small
+from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
+from looplift.runtime.webgpu.launch import run_package
+from looplift.runtime.webgpu.packages.package import package_of
+from looplift.runtime.webgpu.tensors import expand, host, is_small
 
 _FEWEST_COLUMNS = 32
 """With fewer columns, walking through time one dispatch after the other loses to the host."""

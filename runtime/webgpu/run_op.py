@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from looplift.runtime.ops import Op
-
-from .device import Array, Device, DeviceTensor
-from .errors import DeviceError, DeviceLostError
-from .opened import forget_device, open_device
+from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
+from looplift.runtime.webgpu.errors import DeviceError, DeviceLostError
+from looplift.runtime.webgpu.opened import forget_device, open_device
 
 Value = Array | DeviceTensor | None
 

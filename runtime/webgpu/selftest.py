@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .behaviour import Behaviour
-from .device import Device, DeviceTensor, Dispatch, Slice
+from looplift.runtime.webgpu.behaviour import Behaviour
+from looplift.runtime.webgpu.device import Device, DeviceTensor, Dispatch, Slice
 
 _ROUNDS = 70_000
 _RANDOM_PAIRS = 4096

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .device import Array, Device, DeviceTensor
+from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
 
 
 def host(value: Array | DeviceTensor) -> Array:

@@ -41,7 +41,7 @@ class ForkedWorker:
             os.close(from_child)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             with contextlib.suppress(BaseException):
-                from looplift.checking import ort_worker
+                from looplift.verification import ort_worker
 
                 ort_worker.serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
             os._exit(0)

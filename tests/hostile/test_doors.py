@@ -193,7 +193,7 @@ def test_inputs_are_checked_by_their_headers(kind, tmp_path, capsys):
 
 
 def test_a_bomb_of_inputs_is_not_unpacked(tmp_path, capsys, monkeypatch):
-    from looplift.checking import feeds
+    from looplift.verification import feeds
 
     path, inputs = write(tmp_path), str(tmp_path / "x.npz")
     np.savez_compressed(inputs, n=np.array(1), x=np.zeros(1 << 22, np.float32))

@@ -13,9 +13,9 @@ import pytest
 import looplift
 from looplift import cli
 from looplift.bench import bench
-from looplift.checking import engines
-from looplift.checking.inputs import make_one
-from looplift.checking.ort_worker import measure
+from looplift.verification import engines
+from looplift.verification.cases.made_up import make_one
+from looplift.verification.ort_worker import measure
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (int64 n, float[D] x, float[D] s) => (float[D] y) {
@@ -67,7 +67,7 @@ def test_without_onnxruntime_the_session_is_measured(monkeypatch) -> None:
 @pytest.mark.parametrize(("repeat", "seconds", "runs"), [(4, 100.0, 4), (9, 3.5, 3), (3, 0.0, 1), (0, 9.0, 0)])
 def test_measure_warms_up_and_keeps_to_its_limits(monkeypatch, repeat, seconds, runs) -> None:
     clock = itertools.count(step=0.5)
-    monkeypatch.setattr("looplift.checking.ort_worker.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("looplift.verification.ort_worker.time.perf_counter", lambda: next(clock))
     calls = itertools.count()
     first, taken = measure(lambda: next(calls), repeat, seconds)
     assert first == 0

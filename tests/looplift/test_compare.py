@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looplift.checking.compare import Tolerance, compare, ulp_distance
+from looplift.verification.compare import Tolerance, compare, ulp_distance
 
 F32 = np.float32
 

@@ -5,8 +5,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from looplift.checking.check import verify
-from looplift.checking.draws import draws_of_outputs
+from looplift.verification.check import verify
+from looplift.verification.last_bits.draws import draws_of_outputs
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]> '
 

@@ -7,12 +7,12 @@ import onnx_ir as ir
 import pytest
 
 import looplift
-from looplift.checking import feeds as feeds_file
-from looplift.checking.inputs import Cases, generate
-from looplift.checking.plans import COUNTS
-from looplift.checking.thresholds import candidates, thresholds
-from looplift.checking.trips import trip_inputs
 from looplift.runtime.errors import LoopliftError
+from looplift.verification import feeds as feeds_file
+from looplift.verification.cases.made_up import Cases, generate
+from looplift.verification.cases.plans import COUNTS
+from looplift.verification.cases.thresholds import candidates, thresholds
+from looplift.verification.cases.trips import trip_inputs
 
 
 def model(text: str) -> ir.Model:
@@ -206,7 +206,7 @@ def test_what_only_one_model_has_comes_first() -> None:
 
 def test_comparisons_that_are_not_followed_count_as_constants(monkeypatch) -> None:
     """Of a large model; those that only one of the two has are followed first."""
-    monkeypatch.setattr("looplift.checking.thresholds._MOST_STEPS", 1)
+    monkeypatch.setattr("looplift.verification.cases.thresholds._MOST_STEPS", 1)
     found = thresholds([model(COMPARED), model(COMPARED.replace("5.5", "6.5"))], frozenset())
     assert found.values["z"][0] == (5.5, 6.5)
     assert 77 in found.dims["z"][3]

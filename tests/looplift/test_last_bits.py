@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import looplift
-from looplift.checking.compare import SPREADS, Tolerance, compare
-from looplift.checking.excuses import Excuses
-from looplift.checking.rounding import Rounding
-from looplift.passes.over_time.last_bits import MARK
+from looplift.passes.graph.last_bits import MARK
+from looplift.verification.compare import SPREADS, Tolerance, compare
+from looplift.verification.last_bits.excuses import Excuses
+from looplift.verification.last_bits.rounding import Rounding
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>

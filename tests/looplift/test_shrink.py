@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 from planted import pair
 
-from looplift.checking.check import verify
-from looplift.checking.shrink import shrink
+from looplift.verification.cases.shrink import shrink
+from looplift.verification.check import verify
 
 PORTS = ir.from_onnx_text(
     """<ir_version: 10, opset_import: ["" : 21]>

@@ -9,10 +9,10 @@ import onnx_ir as ir
 import pytest
 
 import looplift
-from looplift.checking.check import verify
-from looplift.checking.engines import Interpreter, OnnxRuntime, Outcome, Pair
-from looplift.checking.inputs import Case
-from looplift.checking.tally import Tally
+from looplift.verification.cases.made_up import Case
+from looplift.verification.check import verify
+from looplift.verification.engines import Interpreter, OnnxRuntime, Outcome, Pair
+from looplift.verification.tally import Tally
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
 

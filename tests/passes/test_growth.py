@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from looplift.passes import run_pipeline
-from looplift.passes.walk import loops
+from looplift.patterns.graph.walk import loops
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from looplift.passes.drop_dead import DropDead
-from looplift.passes.forward_invariant_carries import ForwardInvariantCarries
-from looplift.passes.hoist_invariants import HoistInvariants
-from looplift.passes.simplify_condition import SimplifyCondition
+from looplift.passes.clean.drop_dead import DropDead
+from looplift.passes.clean.forward_invariant_carries import ForwardInvariantCarries
+from looplift.passes.clean.hoist_invariants import HoistInvariants
+from looplift.passes.count.simplify_condition import SimplifyCondition
 from tests.helpers import apply, assert_same, model
 
 PASSES = (ForwardInvariantCarries(), DropDead(), HoistInvariants(), SimplifyCondition())

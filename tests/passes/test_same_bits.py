@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from looplift.passes import run_pipeline
-from looplift.passes.over_time.last_bits import MARK
+from looplift.passes.graph.last_bits import MARK
 from tests.engine_bits import differs, drawn, given
 from tests.helpers import ops
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from looplift.passes.infer_shapes import infer_shapes
+from looplift.passes.graph.infer import infer_shapes
 from looplift.patterns.engines.onnxruntime import Tie, ties
 from tests.engine_bits import bits, drawn, given
 

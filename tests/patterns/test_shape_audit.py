@@ -2,7 +2,7 @@
 
 The operators and attributes are those of ONNX's own test cases, in every opset from `OLDEST` to `NEWEST` in which an
 operator's definition begins or ends; spellings of before, and shapes that are computed, are written here. Each is
-inferred (`patterns.types`) with a symbol for each extent, or one for all extents that are equal, with operands known or
+inferred (`patterns.graph.types`) with a symbol for each extent, or one for all extents that are equal, with operands known or
 not, and run with several sizes for each symbol: in ONNX Runtime, where that has it, else in onnx.reference.
 """
 
@@ -23,9 +23,9 @@ import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from looplift.passes.graph.shapes import forget_declared, prove_shapes
 from looplift.passes.opsets import NEWEST, OLDEST
-from looplift.passes.shapes import forget_declared, prove_shapes
-from looplift.patterns.audited import AUDITED
+from looplift.patterns.graph.audited import AUDITED
 from tests.helpers import model
 from tests.patterns.audit_programs import PROGRAMS
 

@@ -16,11 +16,11 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from looplift import interop, optimizer
-from looplift.checking.compare import Tolerance, compare
-from looplift.passes.over_time.last_bits import marks
+from looplift.passes.graph.last_bits import marks
 from looplift.report import Report
 from looplift.runtime import Session
 from looplift.runtime.errors import LoopliftError
+from looplift.verification.compare import Tolerance, compare
 from programs.generate import FIRST, Feeds, Program
 
 Run = Callable[[Feeds], Sequence[Any]]

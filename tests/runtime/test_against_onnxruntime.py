@@ -7,7 +7,7 @@ import pytest
 from programs.check import BARE, SESSION, engines, everywhere
 from programs.generate import Program, program
 
-from looplift.checking.compare import Tolerance, compare
+from looplift.verification.compare import Tolerance, compare
 
 LEFT_OUT = frozenset(
     "Exp MatMul Pow ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Sigmoid Sqrt Tanh CumSum".split()

@@ -12,7 +12,7 @@ import pytest
 
 from looplift.runtime import Session
 from looplift.runtime.errors import LoopliftError
-from looplift.runtime.interpreter.loops import MOST_ITERATIONS
+from looplift.runtime.interpreter.control.loops import MOST_ITERATIONS
 from looplift.runtime.ops import compiled
 from looplift.runtime.ops.linear_recurrence import numpy_kernel as linear_recurrence
 from looplift.runtime.ops.prefix_sum import numpy_kernel as prefix_sum

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from looplift.runtime.ops import all_ops
 from looplift.runtime.webgpu import DeviceMemoryError, DeviceTensor, run_op
 from looplift.runtime.webgpu.launch import run_package
-from looplift.runtime.webgpu.package import package_of
+from looplift.runtime.webgpu.packages.package import package_of
 
 from .webgpu_cases import FLOATS, INTEGERS, add_in_order, halves, random_bits, same_bits, similar, tiny
 

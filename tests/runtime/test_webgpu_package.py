@@ -13,9 +13,9 @@ import looplift.runtime.ops
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import all_ops
 from looplift.runtime.webgpu import DeviceTensor, check_package, update_digests
-from looplift.runtime.webgpu.expressions import evaluate, evaluate_int, evaluate_shape
 from looplift.runtime.webgpu.launch import run_package
-from looplift.runtime.webgpu.package import load_package, package_of
+from looplift.runtime.webgpu.packages.expressions import evaluate, evaluate_int, evaluate_shape
+from looplift.runtime.webgpu.packages.package import load_package, package_of
 
 FOLDERS = sorted(Path(looplift.runtime.ops.__path__[0]).glob("*/build/webgpu"))
 

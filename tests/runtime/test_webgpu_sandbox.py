@@ -13,9 +13,9 @@ import pytest
 import looplift.runtime.ops
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.webgpu import check_package, update_digests
-from looplift.runtime.webgpu import sandbox as limits
-from looplift.runtime.webgpu.expressions import evaluate, make_environment
-from looplift.runtime.webgpu.package import load_package
+from looplift.runtime.webgpu.packages import sandbox as limits
+from looplift.runtime.webgpu.packages.expressions import evaluate, make_environment
+from looplift.runtime.webgpu.packages.package import load_package
 
 SHIPPED = sorted(Path(looplift.runtime.ops.__path__[0]).glob("*/build/webgpu"))
 SCOPE = {"shapes": {"x": (2, 3)}, "derive": {"n": 7}}

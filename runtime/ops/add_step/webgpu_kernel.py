@@ -12,7 +12,7 @@ import numpy as np
 from looplift.runtime.ops.element_types import NUMBERS
 from looplift.runtime.webgpu.device import Array, Device, DeviceTensor
 from looplift.runtime.webgpu.launch import run_package
-from looplift.runtime.webgpu.package import package_of
+from looplift.runtime.webgpu.packages.package import package_of
 from looplift.runtime.webgpu.tensors import expand, host, is_small
 
 _LARGEST_COUNT = 2**32 - 1

@@ -1,0 +1,1 @@
+"""What models are fed: inputs made up for them, and counterexamples made smaller."""

@@ -1,0 +1,1 @@
+"""First: what only hides a recurrence goes."""

@@ -1,0 +1,121 @@
+"""Local clean-up in and around loops, so that recurrences show through what exporters write around them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.passes.clean.branches import inline_branch, taken_branch
+from looplift.passes.clean.no_ops import copied_value
+from looplift.passes.graph.body_types import types_inside
+from looplift.passes.graph.edit import replace_value
+from looplift.passes.journal import Journal
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.types import Types
+from looplift.patterns.graph.values import is_used, nodes_within, subgraphs
+from looplift.patterns.graph.view import is_loop, is_scan, view_of
+from looplift.patterns.graph.walk import GraphLike, is_frozen
+from looplift.runtime.ops import DOMAIN
+
+
+@dataclasses.dataclass(frozen=True)
+class Simplify:
+    """Removes ops that copy an input (`passes.clean.no_ops`) and takes constant branches of If out
+    (`passes.clean.branches`).
+
+    Where: everywhere inside loop bodies; outside only nodes that feed a loop or read from one, and If nodes with a
+    loop inside. The rest of the model is none of our business.
+
+    Legal if
+    1. the op's value is that of its input bit for bit, with the same shape, as its rule shows;
+    2. the input is visible where the output was read, which an input always is;
+    3. a graph's output stays an output of a node of that graph: where the copied value is an outer value, an input
+       or returned already, an Identity stays.
+
+    Preserves bits. These are plain functions and no onnxscript rewrite rules, since such a rule does not see whether
+    it replaces a body's output by an outer value, nor the types in a body.
+    """
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Simplifies the model in place until nothing changes; whether anything did."""
+        changed = False
+        while self._round(model, journal):
+            changed = True
+        return changed
+
+    def _round(self, model: ir.Model, journal: Journal) -> bool:
+        opset = model.opset_imports.get("", 1)
+        # Types know values by identity: what is removed has to live as long as they do.
+        removed: list[ir.Node] = []
+        changed = _simplify(model.graph, opset, Types(), False, removed, journal)
+        for function in model.functions.values():
+            if function.domain != DOMAIN:
+                inner = function.opset_imports.get("", opset)
+                changed |= _simplify(function, inner, Types(), False, removed, journal)
+        return changed
+
+
+def _simplify(
+    graph: GraphLike, opset: int, types: Types, inside: bool, removed: list[ir.Node], journal: Journal
+) -> bool:
+    """One round over a graph and the graphs in it; `inside`: in the body of a loop."""
+    changed = False
+    for node in list(graph):
+        loop = is_loop(node) or is_scan(node)
+        for inner in subgraphs(node):
+            view = view_of(node, opset) if loop else None
+            facts = types if view is None or isinstance(view, Refusal) else types_inside(view, types)
+            changed |= _simplify(inner, opset, facts, (inside or loop) and not is_frozen(node), removed, journal)
+        if node.graph is None or not (inside or _near_loop(node)):
+            continue
+        kept = journal.keeps_inside(node)
+        branch = taken_branch(node, types, opset) if not kept else None
+        if branch is not None:
+            inline_branch(node, branch, journal)
+            removed.append(node)
+            changed = True
+            continue
+        value = copied_value(node, types, opset) if not kept else None
+        if value is not None:
+            changed |= _bypass(node, value, removed)
+    return changed
+
+
+def _near_loop(node: ir.Node) -> bool:
+    """Whether the node feeds a loop, reads from one, or has one inside."""
+    readers = (user for output in node.outputs for user, _ in output.uses())
+    makers = (value.producer() for value in node.inputs if value is not None)
+    held = (inner for graph in subgraphs(node) for inner in nodes_within(graph))
+    return any(is_loop(n) or is_scan(n) for n in (*readers, *(m for m in makers if m is not None), *held))
+
+
+def _bypass(node: ir.Node, value: ir.Value, removed: list[ir.Node]) -> bool:
+    """Makes the readers of a copying node read what it copies; whether that changes anything."""
+    output, graph = node.outputs[0], node.graph
+    if graph is None:
+        return False
+    if output.is_graph_output() and not _may_be_returned(value, graph):
+        readers = output.uses()
+        for user, k in readers:
+            user.replace_input_with(k, value)
+        if node.op_type == "Identity":
+            return bool(readers)
+        copy = ir.node("Identity", inputs=[value])
+        node.append(copy)
+        copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
+        value = copy.outputs[0]
+    elif value.producer() is not None and value.type is None:
+        value.type = output.type
+    replace_value(output, value)
+    if any(is_used(other) for other in node.outputs):
+        return True
+    graph.remove(node, safe=True)
+    removed.append(node)
+    return True
+
+
+def _may_be_returned(value: ir.Value, graph: ir.Graph) -> bool:
+    """Whether a graph may return the value in the place of a copy of it."""
+    node = value.producer()
+    return node is not None and node.graph is graph and not value.is_graph_output()

@@ -1,0 +1,1 @@
+"""Second: loops that end by a test become loops that are counted."""

@@ -1,0 +1,1 @@
+"""What every pass uses to write: nodes, edits, copies, names, inferred types."""

@@ -1,0 +1,208 @@
+"""How a pass changes a graph: replace values, rebuild a loop with other ports, remove what nobody reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import onnx_ir as ir
+
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.types import tensor_shape
+from looplift.patterns.graph.values import graphs_within, is_used, subgraphs
+from looplift.patterns.graph.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, loop_view, scan_view
+from looplift.patterns.graph.walk import GraphLike
+
+V = TypeVar("V", LoopView, ScanView)
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Makes every reader of `old` read `new`, in inner graphs too; a graph output keeps its name.
+
+    If `old` is a graph's output and `new` can't take its name (it is an input, an initializer, an output itself
+    or lives in another graph), an Identity stands between them.
+    """
+    for graph, index in _output_slots(old):
+        _replace_output(graph, index, old, new)
+    ir.convenience.replace_all_uses_with(old, new)
+
+
+def _output_slots(value: ir.Value) -> list[tuple[ir.Graph, int]]:
+    graph = value.graph
+    if graph is None or not value.is_graph_output():
+        return []
+    return [(graph, k) for k, output in enumerate(graph.outputs) if output is value]
+
+
+def _replace_output(graph: ir.Graph, index: int, old: ir.Value, new: ir.Value) -> None:
+    node = new.producer()
+    name, old.name = old.name, None
+    if node is not None and node.graph is graph and not new.is_graph_output():
+        new.name = name
+        new.type, new.shape = new.type or old.type, new.shape or old.shape
+        keep_notes(old, new)
+        graph.outputs[index] = new
+        return
+    copy = ir.node("Identity", inputs=[new])
+    copy.outputs[0].name, copy.outputs[0].type, copy.outputs[0].shape = name, old.type, old.shape
+    keep_notes(old, copy.outputs[0])
+    graph.append(copy)
+    graph.outputs[index] = copy.outputs[0]
+
+
+def keep_notes(old: ir.Value, new: ir.Value) -> None:
+    """What is noted of a graph's output holds of what takes its place: above all what the model declared of it."""
+    new.metadata_props.update({key: note for key, note in old.metadata_props.items() if key not in new.metadata_props})
+    new.meta.update({key: note for key, note in old.meta.items() if key not in new.meta})
+
+
+def rebuild_loop(
+    view: LoopView,
+    *,
+    carries: Sequence[Carry],
+    scan_outputs: Sequence[ScanOutput],
+    max_trip: ir.Value | None,
+    condition: ir.Value | None,
+    condition_out: ir.Value | None = None,
+) -> LoopView:
+    """Replaces a Loop by one with these ports, in place, and returns its view.
+
+    Kept carries and scan outputs are those of the old view: readers of their node outputs read the new node's.
+    New ones have ``final`` (``stacked``) None and get a node output all the same; see the returned view, which
+    lists the ports in the order given. Node outputs of dropped ports must be unused.
+
+    ONNX Runtime runs no Loop whose cond input has no shape in the body, neither declared there nor that of the node's
+    cond. Where the body declares none, it is declared before the cond goes.
+    """
+    body, old = view.body, view.node
+    if view.condition_in.shape is None and condition is not view.condition:
+        known = view.condition.shape if view.condition is not None else None
+        view.condition_in.shape = ir.Shape([] if known is None or len(known) != 1 else [1])
+    body.inputs[:] = [view.iteration, view.condition_in, *(carry.previous for carry in carries)]
+    end = condition_out if condition_out is not None else view.condition_out
+    body.outputs[:] = [end, *(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
+    node = _new_node(
+        old, [max_trip, condition, *(carry.initial for carry in carries)], len(carries) + len(scan_outputs)
+    )
+    _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
+    return _well_formed(loop_view(node, view.opset))
+
+
+def rebuild_scan(
+    view: ScanView,
+    *,
+    carries: Sequence[Carry],
+    scan_inputs: Sequence[ScanInput],
+    scan_outputs: Sequence[ScanOutput],
+) -> ScanView:
+    """Replaces a Scan by one with these ports; see `rebuild_loop`. Version 8 has no axes, and outputs one direction."""
+    body, old = view.body, view.node
+    body.inputs[:] = [*(carry.previous for carry in carries), *(item.element for item in scan_inputs)]
+    body.outputs[:] = [*(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
+    inputs = [*(carry.initial for carry in carries), *(item.outer for item in scan_inputs)]
+    lengths = [view.sequence_lengths] if view.batched else []
+    node = _new_node(old, [*lengths, *inputs], len(carries) + len(scan_outputs))
+    node.attributes.add(ir.AttrInt64("num_scan_inputs", len(scan_inputs)))
+    for name, values in (
+        ("scan_input_axes", [item.axis for item in scan_inputs]),
+        ("directions" if view.batched else "scan_input_directions", [int(item.reverse) for item in scan_inputs]),
+        ("scan_output_axes", [item.axis for item in scan_outputs]),
+        ("scan_output_directions", [int(item.reverse) for item in scan_outputs]),
+    ):
+        node.attributes.pop(name, None)
+        if any(values):
+            node.attributes.add(ir.AttrInt64s(name, values))
+    _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
+    return _well_formed(scan_view(node, view.opset))
+
+
+def _new_node(old: ir.Node, inputs: Sequence[ir.Value | None], outputs: int) -> ir.Node:
+    """A node with the old one's attributes (its body moves over), name and notes, in its place."""
+    attributes = list(old.attributes.values())
+    for attribute in attributes:
+        old.attributes.pop(attribute.name)
+    node = ir.Node(
+        old.domain,
+        old.op_type,
+        inputs=inputs,
+        attributes=attributes,
+        num_outputs=outputs,
+        name=old.name,
+        doc_string=old.doc_string,
+        metadata_props=dict(old.metadata_props),
+    )
+    old.append(node)
+    return node
+
+
+def _take_over(node: ir.Node, replaced: Sequence[ir.Value | None], old: ir.Node) -> None:
+    for new, value in zip(node.outputs, replaced, strict=True):
+        if value is not None:
+            new.name, new.type, new.shape = value.name, value.type, value.shape
+            replace_value(value, new)
+    kept = {id(value) for value in replaced if value is not None}
+    left = [value.name for value in old.outputs if id(value) not in kept and is_used(value)]
+    if left:
+        raise ValueError(f"outputs {left} of the rebuilt {old.op_type} are still read")
+    graph = old.graph
+    if graph is not None:
+        graph.remove(old, safe=True)
+
+
+def _well_formed(view: V | Refusal) -> V:
+    if isinstance(view, Refusal):
+        raise ValueError(f"the rebuilt loop is malformed: {view}")
+    return view
+
+
+def drop_unused_nodes(graph: GraphLike) -> bool:
+    """Removes nodes none of whose outputs is read, inner graphs included, until none is left. Preserves bits.
+
+    A node that could fail is removed too: like every ONNX optimizer, we may turn an error into a result.
+    """
+    changed = False
+    for node in reversed(list(graph)):
+        for inner in subgraphs(node):
+            changed |= drop_unused_nodes(inner)
+        if not any(is_used(output) for output in node.outputs):
+            remove_node(node)
+            changed = True
+    return changed
+
+
+def remove_node(node: ir.Node) -> None:
+    """Takes a node none of whose outputs is read out of its graph.
+
+    The graphs inside it let go of what they read, too: the IR would go on counting them as readers of outer values.
+    """
+    for inner in [graph for own in subgraphs(node) for graph in graphs_within(own)]:
+        inner.outputs.clear()
+        for reader in inner:
+            for k in range(len(reader.inputs)):
+                reader.replace_input_with(k, None)
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
+
+
+def insert_before(anchor: ir.Node, nodes: Iterable[ir.Node]) -> None:
+    """Puts nodes, in order, right before `anchor` in its graph."""
+    for node in nodes:
+        anchor.prepend(node)
+
+
+def constant_node(name: str, array: object, dtype: ir.DataType | None = None) -> ir.Node:
+    """A Constant node that holds a small tensor."""
+    tensor = ir.tensor(array, dtype=dtype, name=name)  # type: ignore[arg-type]
+    node = ir.node("Constant", inputs=[], attributes={"value": tensor})
+    node.outputs[0].name = name
+    node.outputs[0].dtype, node.outputs[0].shape = tensor.dtype, ir.Shape(tensor_shape(tensor))
+    return node
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What a pass did to one loop, for the report: a sentence, and the new node if the loop was rebuilt."""
+
+    text: str
+    node: ir.Node | None = None

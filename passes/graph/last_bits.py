@@ -1,0 +1,57 @@
+"""Operators whose last bits are the engine's choice, and the mark of those that are computed over time.
+
+Over time an operator is still the same operator on the same elements. But a tensor of another shape may make an
+engine choose another kernel, which adds the same numbers in another order (sums); and an engine's vector code may
+round a logarithm other than its scalar code does, so that the bits depend on where in a tensor a number stands
+(functions: seen in ONNX Runtime, not in numpy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from looplift.patterns.engines.onnxruntime import PACKED
+from looplift.patterns.graph.values import nodes_within
+
+SUMS = frozenset(
+    "CumSum Einsum Gemm LogSoftmax MatMul ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd "
+    "ReduceSum ReduceSumSquare Softmax".split()
+)
+FUNCTIONS = frozenset(
+    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Pow Reciprocal Selu Sigmoid Sin Sinh "
+    "Softplus Softsign Sqrt Swish Tan Tanh".split()
+)
+
+MARK = "looplift.last_bits"
+"""Key in a node's ``metadata_props``.
+
+The value is ``sums``, ``functions`` or ``products``: by constants that stand so far out that ONNX Runtime does not pack
+them (`passes.graph.weights`); numpy multiplies the same way everywhere.
+"""
+
+
+def mark(nodes: Iterable[ir.Node]) -> None:
+    """Marks those of these nodes whose last bits are the engine's choice."""
+    for node in nodes:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        if node.op_type in SUMS:
+            node.metadata_props[MARK] = "sums"
+        elif node.op_type in FUNCTIONS:
+            node.metadata_props[MARK] = "functions"
+
+
+def mark_moved(node: ir.Node) -> None:
+    """Marks a node that stands where an engine may round it differently."""
+    if node.op_type in SUMS or node.op_type in PACKED:
+        node.metadata_props.setdefault(MARK, "products")
+    else:
+        node.metadata_props.setdefault(MARK, "functions")
+
+
+def marks(model: ir.Model) -> frozenset[str]:
+    """Which marks the model's nodes carry."""
+    nodes = [*nodes_within(model.graph), *(n for function in model.functions.values() for n in nodes_within(function))]
+    return frozenset(node.metadata_props[MARK] for node in nodes if MARK in node.metadata_props)

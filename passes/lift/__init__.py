@@ -1,0 +1,1 @@
+"""Sixth: recurrences leave their loop as nodes of ours."""

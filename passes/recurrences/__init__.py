@@ -1,0 +1,1 @@
+"""How each recurrence is built as a node and written in standard operators: one file each."""

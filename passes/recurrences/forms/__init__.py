@@ -1,0 +1,1 @@
+"""The forms that recurrences share in standard operators."""

@@ -1,0 +1,1 @@
+"""Fourth: lists, grown and filled tensors become stacked outputs."""

@@ -1,0 +1,219 @@
+"""Rows that a loop writes into a tensor one by one become a scan output, written in one go.
+
+``out[i] = v`` exports as a ScatterND on a carried tensor, which copies the whole tensor in every iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.sweeps import rewrite_loops
+from looplift.passes.journal import Journal
+from looplift.passes.stack.stacking import (
+    detach,
+    exchange,
+    fill,
+    first_found,
+    is_fixed,
+    is_positive,
+    is_static,
+    may_run_zero_times,
+    only_returned,
+    with_rows_of,
+    without_axis,
+)
+from looplift.patterns.graph.refusal import Refusal
+from looplift.patterns.graph.types import Types
+from looplift.patterns.graph.values import source, subgraphs
+from looplift.patterns.graph.view import Carry, View, view_of
+from looplift.patterns.graph.walk import Place
+from looplift.patterns.loops.index import Index, index_of
+from looplift.patterns.loops.rows.grids import slice_write
+from looplift.patterns.loops.trip import Counted, trip_of
+
+OLDEST = 11
+"""Opset of ScatterND and Range."""
+
+SHAPE_FOLLOWS = frozenset({"Cast", "Gather", "Identity", "Neg", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""Ops whose result's shape depends on the first input's shape only, not on its contents."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StackScatters:
+    """Replaces rows written at ``first + stride * iteration`` of a carried tensor by a scan output.
+
+    Legal if
+    1. the carry is updated by a ScatterND (no reduction) that writes one row (the indices have one element), or one
+       slice along another axis (`patterns.loops.rows.grids`);
+    2. the index in iteration k is ``first + stride * k`` with constants first >= 0 and stride >= 1, so that each row
+       is written once (`patterns.loops.index`);
+    3. the body reads the tensor otherwise at most for its shape, which the writes do not change;
+    4. the opset is 11 or later.
+
+    The rows are then written by one ScatterND outside, at the same places: an index out of range fails as before.
+    A slice without elements is written nowhere, in the loop or outside, whatever its index.
+    Where the tensor has, for certain, as many rows as iterations run and all are written, it is the stack itself.
+    Rows of the wrong shape fail in both. Preserves bits: values are only stored elsewhere.
+    """
+
+    def __call__(self, model: ir.Model, journal: Journal) -> bool:
+        """Rewrites every such tensor of the model in place; whether there was one."""
+        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
+
+
+@dataclasses.dataclass(frozen=True)
+class RowWrites:
+    """A carry of which one row is written per iteration: at `index` along `axis`.
+
+    `row` has axes of extent 1 that the row itself has not: `extra`, to be taken out one after the other. Rows that are
+    `elementwise` have an index for each element, and none where they have no elements.
+    """
+
+    carry: Carry
+    scatter: ir.Node
+    row: ir.Value
+    extra: tuple[int, ...]
+    axis: int
+    index: Index
+    elementwise: bool
+    shape_reads: tuple[tuple[ir.Node, int], ...]
+
+
+def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal | None:
+    """How the body writes rows of the carry; None if no ScatterND updates it."""
+    node = source(carry.updated).producer()
+    if node is None or node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx") or node.graph is not view.body:
+        return None
+    if node.inputs[0] is not carry.previous or len(node.inputs) != 3:
+        return None
+    reduction = node.attributes.get("reduction")
+    if reduction is not None and (reduction.is_ref() or reduction.as_string() != "none"):
+        return Refusal("ScatterND combines what it writes with what was there", node)
+    if not only_returned(carry.updated) or carry.previous.is_graph_output():
+        return Refusal(f"the body reads '{carry.updated.name}' after writing to it", node)
+    indices, row = node.inputs[1], node.inputs[2]
+    shape, written = types[indices].shape, types[carry.previous].shape
+    if row is None or indices is None or not shape:
+        return Refusal("more than one row may be written per iteration", node)
+    axis, extra, index = 0, (0,) * (len(shape) - 1), index_of(indices, view, types)
+    elementwise = any(dim != 1 for dim in shape)
+    if elementwise:
+        slices = slice_write(indices, written, view, types) if written is not None else None
+        if slices is None:
+            return Refusal("more than one row may be written per iteration", node)
+        axis, extra, index = slices.axis, (slices.axis,), slices.index
+    if index is None or index.first < 0 or index.stride < 1:
+        return Refusal("the index is not known to be a row of its own in every iteration", node)
+    reads = tuple((user, k) for user, k in carry.previous.uses() if (user, k) != (node, 0))
+    for user, k in reads:
+        if not _reads_shape_only(user, k):
+            return Refusal(f"the body reads '{carry.previous.name}', whose rows it writes", user)
+    return RowWrites(carry, node, row, extra, axis, index, elementwise, reads)
+
+
+def _reads_shape_only(node: ir.Node, position: int) -> bool:
+    """Whether what the node computes from this input depends, as far as it is used, on the input's shape only."""
+    if node.domain not in ("", "ai.onnx") or position != 0 or any(True for _ in subgraphs(node)):
+        return False
+    if node.op_type in ("Shape", "Size"):
+        return True
+    if node.op_type not in SHAPE_FOLLOWS or node.outputs[0].is_graph_output():
+        return False
+    return all(_reads_shape_only(user, k) for user, k in node.outputs[0].uses())
+
+
+def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
+    view = view_of(node, place.opset)
+    # Scan-8, whose tensors have a batch axis, is older than ScatterND.
+    if isinstance(view, Refusal) or place.opset < OLDEST:
+        return None
+    inner = types_inside(view, types)
+    writes = first_found(view, lambda carry: row_writes_of(view, carry, inner), journal)
+    return None if writes is None else _rewrite(view, writes, inner, journal)
+
+
+def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> ir.Node:
+    carry, axis = writes.carry, writes.axis
+    initial, guard = types[carry.initial].shape, may_run_zero_times(view, types)
+    in_all_rows = writes.index == Index(0, 1) and _rows_are_iterations(view, carry.initial, axis, types)
+    for user, k in writes.shape_reads:
+        user.replace_input_with(k, carry.initial)
+    element, row = writes.row, types[writes.row]
+    for place in writes.extra:
+        element, row = without_axis(view, element, row, place, types)
+    hole = detach(carry)
+    (stack,) = exchange(view, carry, [(element, row)])
+    # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.
+    emit = Emitter(view.opset, Types())
+    rows = stack.value
+    # ScatterND refuses rows of another shape than the tensor's; so must what stands for it.
+    fits = initial is not None and row.shape == initial[:axis] + initial[axis + 1 :]
+    covered = in_all_rows and fits and is_fixed(row)
+    if guard and not (fits and is_static(row)):
+        rows = with_rows_of(emit, rows, _row_shape(emit, carry.initial, axis))
+    rank = len(initial or ())
+    if covered:
+        result = emit.move_axis(rows, rank, 0, axis)
+    else:
+        target = emit.move_axis(carry.initial, rank, axis, 0) if axis else carry.initial
+        count = emit.extent(stack.value, 0)
+        if writes.elementwise and not is_positive(row):
+            # The loop looks at no index of a row without elements: neither may this.
+            none = emit.op("Equal", [emit.op("Size", [rows]), emit.const(0)])
+            count = emit.op("Where", [none, emit.const(0), count])
+            rows = emit.op("Slice", [rows, emit.const([0]), emit.unsqueeze(count, [0]), emit.const([0])])
+        result = emit.op("ScatterND", [target, _indices(emit, count, writes.index), rows])
+        result = emit.move_axis(result, rank, 0, axis) if axis else result
+    fill(hole, emit, result)
+    journal.did(stack.view.node, f"made the rows written to '{carry.previous.name}' a scan output")
+    return stack.view.node
+
+
+def _row_shape(emit: Emitter, tensor: ir.Value, axis: int) -> ir.Value:
+    """The extents of a tensor without those of one axis."""
+    shape = emit.op("Shape", [tensor])
+    behind = emit.slice(shape, axis + 1, INT64_MAX, 0)
+    return emit.op("Concat", [emit.slice(shape, 0, axis, 0), behind], {"axis": 0}) if axis else behind
+
+
+def _indices(emit: Emitter, count: ir.Value, index: Index) -> ir.Value:
+    """The rows that were written: first, first + stride, ... as int64 of shape [count, 1]."""
+    if index.stride != 1:
+        count = emit.op("Mul", [count, emit.const(index.stride)])
+    end = emit.op("Add", [count, emit.const(index.first)]) if index.first else count
+    return emit.unsqueeze(emit.op("Range", [emit.const(index.first), end, emit.const(index.stride)]), [1])
+
+
+def _rows_are_iterations(view: View, initial: ir.Value, axis: int, types: Types) -> bool:
+    """Whether the tensor has as many rows along the axis as iterations run, for certain."""
+    trip, shape = trip_of(view, types), types[initial].shape
+    if isinstance(trip, Refusal) or not shape:
+        return False
+    if shape[axis] is not None and shape[axis] == trip.extent:
+        return True
+    # A tensor made with M rows: making it fails if M is negative, so M iterations run.
+    if not isinstance(trip, Counted) or trip.condition is not None:
+        return False
+    return _number_of_rows(initial, axis, types) is source(trip.max_trip)
+
+
+def _number_of_rows(value: ir.Value, axis: int, types: Types) -> ir.Value | None:
+    """The scalar that ConstantOfShape is given as the number of rows, if the graph shows it."""
+    made = _producer(value, "ConstantOfShape")
+    shape = made.inputs[0] if made is not None else None
+    joined = _producer(shape, "Concat")
+    parts = list(joined.inputs) if joined is not None else [shape]
+    if axis >= len(parts) or any(types[part].shape != (1,) for part in parts[: axis + 1]):
+        return None
+    entry = _producer(parts[axis], "Unsqueeze")
+    number = entry.inputs[0] if entry is not None else None
+    return source(number) if number is not None and types[number].rank == 0 else None
+
+
+def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    node = source(value).producer() if value is not None else None
+    return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type == op_type else None

@@ -1,0 +1,1 @@
+"""Third: updates of states in the form that recurrences are recognised in."""

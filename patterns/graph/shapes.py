@@ -1,0 +1,274 @@
+"""Shapes that a graph computes with: the numbers in a tensor made from Shape, Gather, Slice, Concat and constants."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from looplift.patterns.graph.constants import constant, scalar
+
+Dim = int | str | None
+"""An extent: known, a symbol (equal symbols are equal extents), or unknown."""
+
+Dims = tuple[Dim, ...]
+ShapeOf = Callable[[ir.Value], "Dims | None"]
+Seen = dict[int, "Dims | None"]
+
+MOST = 4096
+"""Entries of a tensor of extents."""
+
+COPIES = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
+
+INT64_MAX, INT64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+def entries(
+    value: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0, seen: Seen | None = None
+) -> Dims | None:
+    """The entries of an integer tensor, flattened: numbers, symbols of extents, None for an unknown entry.
+
+    Args:
+        value: a tensor of rank 0 or 1 that holds extents, such as the second input of Expand.
+        shape_of: the known shape of a value.
+        opset: version of the default domain.
+        depth: how far the search has come.
+        seen: what it has found: ways through a graph may be exponentially many.
+
+    Returns:
+        One entry per element, or None if not even their number is known, or there are more than `MOST`.
+    """
+    if value is None or depth > 32:
+        return None
+    seen = {} if seen is None else seen
+    if id(value) not in seen:
+        found = _entries(value, shape_of, opset, depth, seen)
+        seen[id(value)] = None if found is not None and len(found) > MOST else found
+    return seen[id(value)]
+
+
+def _entries(value: ir.Value, shape_of: ShapeOf, opset: int, depth: int, seen: Seen) -> Dims | None:
+    array = constant(value, opset)
+    if array is not None:
+        return tuple(int(x) for x in array.reshape(-1)) if array.dtype.kind in "iu" else None
+    node = value.producer()
+    if node is not None and node.domain in ("", "ai.onnx") and not _has_references(node):
+        found = _computed(node, shape_of, opset, depth, seen)
+        if found is not None:
+            return found
+    count = shape_of(value)
+    return (None,) if count in ((), (1,)) else None
+
+
+def _has_references(node: ir.Node) -> bool:
+    return any(attribute.is_ref() for attribute in node.attributes.values())
+
+
+def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Seen) -> Dims | None:
+    def inner(k: int) -> Dims | None:
+        return entries(node.inputs[k], shape_of, opset, depth + 1, seen) if k < len(node.inputs) else None
+
+    def number(name: str, default: int | None) -> int | None:
+        attribute = node.attributes.get(name)
+        return attribute.as_int() if attribute is not None else default
+
+    if node.op_type == "Shape" and node.inputs[0] is not None:
+        shape = shape_of(node.inputs[0])
+        return shape[slice(number("start", 0), number("end", None))] if shape is not None else None
+    if node.op_type in COPIES:
+        return inner(0)
+    if node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64:
+        return inner(0)
+    if node.op_type == "Concat":
+        parts = [inner(k) for k in range(len(node.inputs))]
+        return None if None in parts else tuple(dim for part in parts if part is not None for dim in part)
+    if node.op_type in ("Gather", "Slice"):
+        whole = inner(0)
+        return None if whole is None else (_gathered if node.op_type == "Gather" else _sliced)(node, whole, opset)
+    if node.op_type == "ConstantOfShape":
+        return _repeated(node, inner(0))
+    if node.op_type == "Mul":
+        return _elementwise(
+            lambda x, y: x * y if isinstance(x, int) and isinstance(y, int) else None, inner(0), inner(1)
+        )
+    if node.op_type == "Where" and node.inputs[0] is not None:
+        return _chosen(equal_entries(node.inputs[0], shape_of, opset, depth, seen), inner(1), inner(2))
+    return None
+
+
+def _repeated(node: ir.Node, shape: Dims | None) -> Dims | None:
+    """One number, as many times as the shape of a vector says."""
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or not 0 <= shape[0] <= 32:
+        return None
+    fill = node.attributes["value"].as_tensor().numpy() if "value" in node.attributes else np.zeros(1, np.float32)
+    return (int(fill.reshape(-1)[0]),) * shape[0] if fill.dtype.kind in "iu" else None
+
+
+def _elementwise(op: Callable[[Dim, Dim], Dim], left: Dims | None, right: Dims | None) -> Dims | None:
+    """Entry by entry, one entry against all."""
+    if left is None or right is None or (len(left) != len(right) and 1 not in (len(left), len(right))):
+        return None
+    count = max(len(left), len(right)) if 0 not in (len(left), len(right)) else 0
+    pairs = zip(left * count if len(left) == 1 else left, right * count if len(right) == 1 else right, strict=False)
+    return tuple(op(x, y) for x, y in pairs)
+
+
+def equal_entries(
+    condition: ir.Value | None, shape_of: ShapeOf, opset: int, depth: int = 0, seen: Seen | None = None
+) -> tuple[bool | None, ...] | None:
+    """What an Equal of two tensors of extents says, entry by entry; None for an entry where that is not known."""
+    node = condition.producer() if condition is not None else None
+    if node is None or node.op_type != "Equal" or node.domain not in ("", "ai.onnx"):
+        return None
+    left, right = (entries(value, shape_of, opset, depth + 1, seen) for value in node.inputs)
+    answers = _elementwise(lambda x, y: {True: 1, False: 0, None: None}[_equal(x, y)], left, right)
+    return None if answers is None else tuple(None if answer is None else answer == 1 for answer in answers)
+
+
+def _equal(left: Dim, right: Dim) -> bool | None:
+    if left is not None and left == right:
+        return True
+    if isinstance(left, int) and isinstance(right, int):
+        return False
+    number = left if isinstance(left, int) else right
+    # An extent, which a symbol stands for, is never negative.
+    return False if isinstance(number, int) and number < 0 and None not in (left, right) else None
+
+
+def _chosen(condition: tuple[bool | None, ...] | None, left: Dims | None, right: Dims | None) -> Dims | None:
+    if condition is None or left is None or right is None or not len(condition) == len(left) == len(right):
+        return None
+    triples = zip(condition, left, right, strict=True)
+    return tuple(x if answer or x == y else y if answer is False else None for answer, x, y in triples)
+
+
+def range_extent(node: ir.Node, shape_of: ShapeOf, opset: int) -> Dim:
+    """How many numbers a Range from 0 by 1 makes, if its limit is an extent."""
+    if [scalar(node.inputs[k], opset) for k in (0, 2)] != [0, 1]:
+        return None
+    limit = entries(node.inputs[1], shape_of, opset)
+    dim = limit[0] if limit is not None and len(limit) == 1 else None
+    return max(dim, 0) if isinstance(dim, int) else dim
+
+
+def sliced_shape(node: ir.Node, shape: Dims | None, opset: int) -> Dims | None:
+    """The result's shape of Slice. ONNX's inference keeps the symbols of axes that are cut before opset 11."""
+    if shape is None:
+        return None
+    axes, bounds = _cuts(node, opset)
+    if axes is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
+        return (None,) * len(shape)
+    dims = list(shape)
+    for axis, bound in zip(axes, bounds, strict=True):
+        dims[axis] = _left_of(dims[axis], bound)
+    return tuple(dims)
+
+
+def _left_of(extent: Dim, bound: tuple[int, ...] | None) -> Dim:
+    """What a slice from start to end by step leaves of an axis."""
+    if bound in WHOLE:
+        return extent
+    if not isinstance(extent, int) or bound is None or bound[2] == 0:
+        return None
+    start, end, step = bound
+    if step < 0 and start < -extent:
+        return None  # engines disagree: numpy takes nothing, ONNX Runtime the first element
+    return len(range(*slice(start, end, step).indices(extent)))
+
+
+WHOLE = frozenset({(0, INT64_MAX, 1), (-1, INT64_MIN, -1), (-1, INT64_MIN + 1, -1)})
+"""Start, end and step of slices that take an axis whole, whatever its extent."""
+
+
+def _cuts(node: ir.Node, opset: int) -> tuple[list[int] | None, list[tuple[int, ...] | None]]:
+    """The axes that Slice cuts, if they are known, and for each its start, end and step, if they are."""
+    if opset < 10:
+        starts, ends = (list(node.attributes[name].as_ints()) for name in ("starts", "ends"))
+        axes = list(node.attributes["axes"].as_ints()) if "axes" in node.attributes else list(range(len(starts)))
+        return axes, [(start, end, 1) for start, end in zip(starts, ends, strict=True)]
+    given = [*node.inputs[1:], None, None][:4]
+    found = [None if value is None else constant(value, opset) for value in given]
+    ints = [None if array is None else [int(x) for x in array.reshape(-1)] for array in found]
+    if given[2] is None and ints[0] is not None:
+        ints[2] = list(range(len(ints[0])))
+    if ints[2] is None:
+        return None, []
+    if given[3] is None:
+        ints[3] = [1] * len(ints[2])
+    if any(part is None or len(part) != len(ints[2]) for part in ints):
+        return ints[2], [None] * len(ints[2])
+    return ints[2], list(zip(ints[0] or [], ints[1] or [], ints[3] or [], strict=True))
+
+
+def _gathered(node: ir.Node, whole: Dims, opset: int) -> Dims | None:
+    index = constant(node.inputs[1], opset)
+    if index is None or not all(-len(whole) <= k < len(whole) for k in index.reshape(-1)):
+        return None
+    return tuple(whole[int(k)] for k in index.reshape(-1))
+
+
+def _sliced(node: ir.Node, whole: Dims, opset: int) -> Dims | None:
+    if len(node.inputs) < 3:
+        return None
+    starts, ends = (constant(node.inputs[k], opset) for k in (1, 2))
+    steps = constant(node.inputs[4], opset) if len(node.inputs) > 4 else np.ones(1, np.int64)
+    if any(array is None or array.size != 1 for array in (starts, ends, steps)):
+        return None
+    start, end, step = (int(array.reshape(-1)[0]) for array in (starts, ends, steps) if array is not None)
+    return whole[start:end:step] if step > 0 else None
+
+
+def expanded(shape: Dims | None, target: Dims | None) -> Dims | None:
+    """The result's shape of Expand: both broadcast together."""
+    if shape is None or target is None:
+        return None
+    rank = max(len(shape), len(target))
+    pairs = zip((1,) * (rank - len(shape)) + shape, (1,) * (rank - len(target)) + target, strict=True)
+    return tuple(_broadcast(left, right) for left, right in pairs)
+
+
+def _broadcast(left: Dim, right: Dim) -> Dim:
+    if left == right:
+        return left
+    if left == 1 or right == 1:
+        return right if left == 1 else left
+    # Extents that differ and go together: the one that is known not to be 1 is the result.
+    known = [dim for dim in (left, right) if isinstance(dim, int)]
+    return known[0] if len(known) == 1 else None
+
+
+def reshaped(shape: Dims | None, target: Dims | None, *, allow_zero: bool) -> Dims | None:
+    """The result's shape of Reshape: 0 copies an extent (unless `allow_zero`), one -1 takes what is left."""
+    if target is None:
+        return None
+    dims: list[Dim] = []
+    for axis, dim in enumerate(target):
+        if dim == 0 and not allow_zero:
+            dims.append(shape[axis] if shape is not None and axis < len(shape) else None)
+        elif isinstance(dim, str) and not allow_zero and (shape is None or (axis < len(shape) and shape[axis] != dim)):
+            # A symbol may stand for zero, which copies; past the last axis there is nothing to copy, and it fails.
+            dims.append(None)
+        else:
+            dims.append(dim)
+    if target.count(-1) != 1 or shape is None:
+        return tuple(None if dim == -1 else dim for dim in dims)
+    inferred = _quotient(shape, tuple(dim for dim in dims if dim != -1))
+    return tuple(inferred if dim == -1 else dim for dim in dims)
+
+
+def _quotient(shape: Dims, rest: Dims) -> Dim:
+    """The extent that makes up for the rest. Where the rest is zero there is none, and Reshape fails."""
+    if None in shape or None in rest:
+        return None
+    over = Counter(dim for dim in shape if isinstance(dim, str))
+    under = Counter(dim for dim in rest if isinstance(dim, str))
+    left = list((over - under).elements())
+    total, divisor = (math.prod(dim for dim in dims if isinstance(dim, int)) for dims in (shape, rest))
+    if under - over or len(left) > 1 or divisor == 0:
+        return None
+    if not left:
+        return total // divisor
+    return left[0] if total == divisor else None

@@ -1,0 +1,1 @@
+"""Which rows of a tensor an iteration reads, writes or appends."""

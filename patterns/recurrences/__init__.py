@@ -1,0 +1,1 @@
+"""The recurrences that are recognised: one file each."""

@@ -1,0 +1,1 @@
+"""Kernel packages: reading, rendering in a sandbox, planning, checking."""
