@@ -11,9 +11,10 @@ from looplift.passes.clean.no_ops import copied_value
 from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import replace_value
 from looplift.passes.journal import Journal
+from looplift.patterns.engines.placement import Stacked, depth_without_copies, reader_minds, rows, stacked, writer_minds
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import is_used, nodes_within, subgraphs
+from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs
 from looplift.patterns.graph.view import is_loop, is_scan, view_of
 from looplift.patterns.graph.walk import GraphLike, is_frozen
 from looplift.runtime.ops import DOMAIN
@@ -30,7 +31,8 @@ class Simplify:
     Legal if
     1. the op's value is that of its input bit for bit, with the same shape, as its rule shows;
     2. the input is visible where the output was read, which an input always is;
-    3. a graph's output stays an output of a node of that graph: where the copied value is an outer value, an input
+    3. nothing minds where it is written or read then, in a Scan's stack or its rows (`patterns.engines.placement`);
+    4. a graph's output stays an output of a node of that graph: where the copied value is an outer value, an input
        or returned already, an Identity stays.
 
     Preserves bits. These are plain functions and no onnxscript rewrite rules, since such a rule does not see whether
@@ -48,16 +50,40 @@ class Simplify:
         opset = model.opset_imports.get("", 1)
         # Types know values by identity: what is removed has to live as long as they do.
         removed: list[ir.Node] = []
-        changed = _simplify(model.graph, opset, Types(), False, removed, journal)
-        for function in model.functions.values():
-            if function.domain != DOMAIN:
-                inner = function.opset_imports.get("", opset)
-                changed |= _simplify(function, inner, Types(), False, removed, journal)
+        changed = False
+        for graph in (model.graph, *(f for f in model.functions.values() if f.domain != DOMAIN)):
+            inner = graph.opset_imports.get("", opset)
+            changed |= _simplify(graph, inner, Types(), _Places.of(graph, inner), False, removed, journal)
         return changed
 
 
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """What lies inside of other tensors, in the stacks that Scans write and the tensors that they read."""
+
+    stacks: Stacked
+    rows: frozenset[int]
+
+    @classmethod
+    def of(cls, graph: GraphLike, opset: int) -> _Places:
+        return cls({id(value): k for value, k in stacked(graph, opset)}, frozenset(map(id, rows(graph, opset))))
+
+    def needs(self, copy: ir.Value, value: ir.Value, types: Types) -> bool:
+        """Whether what makes or reads the value minds where it lies, which the copy decides."""
+        maker, dtype = source(value).producer(), types[value].dtype
+        if maker is not None and writer_minds(maker, dtype) and depth_without_copies(copy, self.stacks):
+            return True
+        return id(source(value)) in self.rows and any(reader_minds(user, dtype) for user, _ in copy.uses())
+
+
 def _simplify(
-    graph: GraphLike, opset: int, types: Types, inside: bool, removed: list[ir.Node], journal: Journal
+    graph: GraphLike,
+    opset: int,
+    types: Types,
+    places: _Places,
+    inside: bool,
+    removed: list[ir.Node],
+    journal: Journal,
 ) -> bool:
     """One round over a graph and the graphs in it; `inside`: in the body of a loop."""
     changed = False
@@ -66,7 +92,8 @@ def _simplify(
         for inner in subgraphs(node):
             view = view_of(node, opset) if loop else None
             facts = types if view is None or isinstance(view, Refusal) else types_inside(view, types)
-            changed |= _simplify(inner, opset, facts, (inside or loop) and not is_frozen(node), removed, journal)
+            within = (inside or loop) and not is_frozen(node)
+            changed |= _simplify(inner, opset, facts, places, within, removed, journal)
         if node.graph is None or not (inside or _near_loop(node)):
             continue
         kept = journal.keeps_inside(node)
@@ -77,7 +104,7 @@ def _simplify(
             changed = True
             continue
         value = copied_value(node, types, opset) if not kept else None
-        if value is not None:
+        if value is not None and not places.needs(node.outputs[0], value, types):
             changed |= _bypass(node, value, removed)
     return changed
 

@@ -15,8 +15,8 @@ from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import TensorType, Types
-from looplift.patterns.graph.values import STANDARD, subgraphs
-from looplift.patterns.graph.view import View
+from looplift.patterns.graph.values import STANDARD, source, subgraphs
+from looplift.patterns.graph.view import ScanView, View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.empty_stacks import fits_without_rows
 from looplift.patterns.loops.memory import footprint_of
@@ -187,11 +187,16 @@ class OverTime:
             raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
         inputs = [None if x is None else self.outside(x) for x in node.inputs]
         copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
-        if node.op_type in REACH:
+        if node.op_type in REACH or (node.op_type in last_bits.FUNCTIONS and self._in_place(node)):
             last_bits.mark_moved(copy)
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
             self._outside[id(output)] = new
         return self._outside[id(value)]
+
+    def _in_place(self, node: ir.Node) -> bool:
+        """Whether a Scan stacks what the node makes, which an engine may then write at any address."""
+        stacked = (source(output.element).producer() for output in self.view.scan_outputs)
+        return isinstance(self.view, ScanView) and any(maker is node for maker in stacked)
 
     def _extents(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """Shape or Size of one element, which every iteration's has: known, or read off the stack."""

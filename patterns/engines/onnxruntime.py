@@ -24,6 +24,10 @@ summed       ``Gemm`` and ``Sum`` become one ``Gemm``.                          
 quotient     ``Div(1, x)`` and ``Mul`` become one ``Div``, which rounds once.            basic
 normalised   ``ReduceMean``, ... , ``Div``, ``Mul``, ``Add`` become a                    basic; with Add before it:
              ``LayerNormalization``, if the shapes are known; with an Add before: Skip-. extended
+placed       What a Scan stacks is written into the stack, at any address, and what it   none, and any
+             reads lies in the tensor: operators that round differently there
+             (`patterns.engines.placement`), unless an Identity copies, which stays without
+             optimizers, and with them where others read what it copies.
 half         float16 (and bfloat16) without a kernel is computed in float32, and         any optimizers
              between two such nodes of one graph no rounding takes place.
 ============ ========================================================================== =======================
@@ -40,6 +44,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from looplift.patterns.engines.placement import Stacked, depth_without_copies, reader_minds, rows, stacked, writer_minds
 from looplift.patterns.graph.values import STANDARD, is_used, reads, source, subgraphs
 
 PACKED = frozenset(
@@ -102,12 +107,13 @@ class Tie:
     """One thing around a node that may decide about its last bits.
 
     Attributes:
-        kind: ``packed``, ``half``, or the operator in front that may become one with this one.
-        operand: the input through which.
+        kind: ``packed``, ``half``, ``placed``, ``row``, or the operator in front that may become one with this one.
+        operand: the input through which; of what is placed, the output.
         partner: the number of the node in front, None for a constant.
         shared: whether others read what the partner makes, too.
         shapes: those that are known of both nodes' inputs, where it matters; symbols by the order in which they come.
         constants: which of both nodes' inputs are constant, where it matters.
+        depths: inside how many stacks or tensors it lies, as the model stands, and without its copies.
     """
 
     kind: str
@@ -116,6 +122,7 @@ class Tie:
     shared: bool = False
     shapes: tuple[_Extents | None, ...] = ()
     constants: tuple[bool, ...] = ()
+    depths: tuple[int, int] = (0, 0)
 
 
 Numbers = Callable[[ir.Node], "int | None"]
@@ -132,12 +139,31 @@ def ties(graph: ir.Graph | ir.Function, number: Numbers) -> dict[int, frozenset[
         number: of a node; None or less than 0 for one that is not asked about.
     """
     found: dict[int, frozenset[Tie]] = {}
+    opset = graph.opset_imports.get("", 1)
+    places = {id(value): depth for value, depth in stacked(graph, opset)}
+    read = set(map(id, rows(graph, opset)))
     known: Known = {}
     for node, outside in _nodes(graph, ()):
         mark = number(node)
         if mark is not None and mark >= 0:
-            found[mark] = found.get(mark, frozenset()) | frozenset(_ties(node, outside, number, known))
+            tied = frozenset((*_ties(node, outside, number, known), *_places(node, places, read)))
+            found[mark] = found.get(mark, frozenset()) | tied
     return found
+
+
+def _places(node: ir.Node, places: Stacked, read: set[int]) -> Iterator[Tie]:
+    """Where what the node makes, and reads, lies inside other tensors; nodes with graphs make it by those inside."""
+    if any(True for _ in subgraphs(node)):
+        return
+    for k, value in enumerate(node.outputs):
+        depths = places.get(id(value), 0), depth_without_copies(value, places)
+        if any(depths) and writer_minds(node, value.dtype):
+            yield Tie("placed", k, depths=depths)
+    for k, operand in enumerate(node.inputs):
+        if operand is not None and reader_minds(node, operand.dtype):
+            depths = int(id(operand) in read), int(id(source(operand)) in read)
+            if any(depths):
+                yield Tie("row", k, depths=depths)
 
 
 Known = dict[ir.Value, bool]

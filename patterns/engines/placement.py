@@ -12,11 +12,13 @@ in place. Integers are always exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import onnx_ir as ir
 
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import defined_in, source
-from looplift.patterns.graph.view import LoopView, ScanOutput
+from looplift.patterns.graph.values import STANDARD, defined_in, is_used, source, subgraphs
+from looplift.patterns.graph.view import LoopView, ScanOutput, is_scan
 
 INDIFFERENT = frozenset(
     "Abs Add And Cast Ceil Concat Div Equal Expand Floor Gather Gemm Greater GreaterOrEqual IsInf IsNaN Less "
@@ -70,6 +72,74 @@ def may_be_written_in_place(output: ScanOutput, view: LoopView, types: Types) ->
     )
 
 
+Stacked = Mapping[int, int]
+"""By the identity of a graph's output: inside how many stacks an engine writes it in place."""
+
+
+def stacked(graph: ir.Graph | ir.Function, opset: int, around: Stacked | None = None) -> Iterator[tuple[ir.Value, int]]:
+    """What the bodies in a graph give that is written in place into a stack of a Scan, through branches of If too.
+
+    Args:
+        graph: in which they are.
+        opset: of the default domain; before 9, the states of a Scan lie in tensors of a whole batch, too.
+        around: the outputs of the graph itself that are.
+    """
+    for node in graph:
+        for inner in subgraphs(node):
+            deep = {id(value): depth for value, depth in _given(node, inner, opset, around or {})}
+            yield from ((value, deep[id(value)]) for value in inner.outputs if id(value) in deep)
+            yield from stacked(inner, opset, deep)
+
+
+def _given(node: ir.Node, inner: ir.Graph, opset: int, around: Stacked) -> Iterator[tuple[ir.Value, int]]:
+    scan = is_scan(node)
+    if not scan and not (node.op_type == "If" and node.domain in STANDARD):
+        return
+    for k, (value, output) in enumerate(zip(inner.outputs, node.outputs, strict=False)):
+        depth = around.get(id(output), 0) + (scan and (opset < 9 or k >= _states(node, inner)))
+        if depth:
+            yield value, depth
+
+
+def _states(scan: ir.Node, body: ir.Graph) -> int:
+    given = scan.attributes.get("num_scan_inputs")
+    return len(body.inputs) - given.as_int() if given is not None and not given.is_ref() else 0
+
+
+def rows(graph: ir.Graph | ir.Function, opset: int) -> Iterator[ir.Value]:
+    """What the bodies of Scans in a graph read that lies in place."""
+    for node in graph:
+        for inner in subgraphs(node):
+            if is_scan(node):
+                yield from inner.inputs[0 if opset < 9 else _states(node, inner) :]
+            yield from rows(inner, opset)
+
+
+def depth_without_copies(value: ir.Value, places: Stacked) -> int:
+    """Inside how many stacks the value is written once an engine has taken out the copy that alone reads it."""
+    while not value.is_graph_output():
+        readers = [node for node, _ in value.uses() if any(map(is_used, node.outputs))]
+        if len(readers) != 1 or readers[0].op_type != "Identity" or readers[0].domain not in STANDARD:
+            return 0
+        value = readers[0].outputs[0]
+    return places.get(id(value), 0)
+
+
+def writer_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
+    """Whether the place of the result may change what the node makes of this type."""
+    if dtype is not None and not dtype.is_floating_point():
+        return False
+    return node.domain not in STANDARD or node.op_type not in INDIFFERENT | SAME_MEMORY | {"Constant"}
+
+
+def reader_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
+    """Whether the place of an operand of this type may change what the node makes."""
+    if not writer_minds(node, dtype):
+        return False
+    plain = dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+    return not (plain and node.op_type in ELEMENTWISE and node.domain in STANDARD)
+
+
 def is_copied(element: ir.Value) -> bool:
     """Whether the body copies the value, or writes it with an operator that does not mind where."""
     node = element.producer()
@@ -87,4 +157,14 @@ def _made(value: ir.Value) -> ir.Value:
     return value
 
 
-__all__ = ["is_copied", "may_be_read_in_place", "may_be_written_in_place"]
+__all__ = [
+    "Stacked",
+    "depth_without_copies",
+    "is_copied",
+    "may_be_read_in_place",
+    "may_be_written_in_place",
+    "reader_minds",
+    "rows",
+    "stacked",
+    "writer_minds",
+]

@@ -162,3 +162,59 @@ def test_what_moves_with_a_lift_is_marked_and_told():
     (product,) = [node for node in after.graph.all_nodes() if node.op_type == "MatMul"]
     assert product.metadata_props[MARK] == "products"
     assert any("may round differently" in action for finding in findings for action in finding.actions)
+
+
+ROWS = """main (double[5,5] v, double[5,5,5] x) => (double[5,5,5] y) {{
+    {names} = Scan <num_scan_inputs = 1, body = b (double[5,5] p{carried}, double[5,5] row)
+        => (double[5,5] q{updated}, double[5,5] r) {{ {body} w = Mul (p, p) h = Tanh (w) q = Sub (row, h) }}> (v{initial}, x) }}"""
+
+
+ON_ROWS = {
+    "v": np.random.default_rng(0).integers(-3, 4, (5, 5)).astype(np.float64),
+    "x": np.random.default_rng(9).integers(-3, 4, (5, 5, 5)).astype(np.float64),
+}
+
+
+def rows(body: str, *, dead: str = "") -> str:
+    """A Scan that stacks r; `dead` is what another state, on which nothing depends, becomes."""
+    more = (", double[5,5] z", f", double[5,5] {dead}", ", v", "f, g, y") if dead else ("", "", "", "f, y")
+    return ROWS.format(body=body, carried=more[0], updated=more[1], initial=more[2], names=more[3])
+
+
+PLACED = {
+    "a copy in front of a stack": (rows("e = Exp (p) r = Identity (e)", dead="p"), {"Identity"}),
+    "two copies": (rows("e = Exp (p) c = Identity (e) r = Identity (c)", dead="p"), {"Identity"}),
+    "a product by one": (rows("o = Constant <value = double {1.0}> () e = Exp (p) r = Mul (e, o)", dead="p"), set()),
+    "another reader, on which nothing depends": (rows("e = Exp (p) r = Identity (e) u = Add (z, e)", dead="u"), set()),
+    "a copy of a row": (rows("c = Identity (row) s = Sin (c) r = Add (s, p)", dead="p"), {"Identity"}),
+    "a branch that is always taken": (
+        rows(
+            "t = Constant <value = bool {1}> () e = If (t) <then_branch = a () => (double[5,5] j) { i = Exp (p) "
+            "j = Identity (i) }, else_branch = l () => (double[5,5] k) { k = Neg (p) }> r = Identity (e)",
+            dead="p",
+        ),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_what_a_scan_stacks_lies_where_it_lay(name):
+    """Exp of doubles rounds by the address that it writes to; others may by the one that they read from."""
+    text, kept = PLACED[name]
+    subject = given(text)
+    for target in ("kernel", "standard"):
+        after, _ = run_pipeline(subject, target=target)
+        assert not differs(subject, after, ON_ROWS)
+        assert kept <= set(ops(after.graph))
+
+
+def test_without_the_copy_the_bits_are_others():
+    assert differs(given(rows("e = Exp (p) r = Identity (e)")), given(rows("r = Exp (p)")), ON_ROWS)
+
+
+def test_what_left_a_stack_with_its_loop_is_marked():
+    after, (finding,) = run_pipeline(given(rows("e = Exp (v) r = Identity (e)")))
+    assert finding.lifted
+    (moved,) = [node for node in after.graph if node.op_type == "Exp"]
+    assert moved.metadata_props[MARK] == "functions"
