@@ -279,3 +279,24 @@ def test_random_programs_with_shapes_that_do_not_fit(program):
 @given(loose_programs())
 def test_many_random_programs_with_shapes_that_do_not_fit(program):
     check_loose(program)
+
+
+def test_rows_of_a_state_that_would_have_grown():
+    """The rank that the body declares is that of a state after an iteration; none runs, in the inner loop neither."""
+    text = """g (int64 n, int64[T,1] series, int64[?] x) => (int64[?,?,?] rows) {
+        last, rows = Loop (n, , n) <body = b (int64 i, bool c, int64 p) => (bool d, int64 q, int64[?,?] r) {
+            v = Loop (n, , x) <body = h (int64 j, bool e, int64[] s) => (bool f, int64[?,?] t) {
+                t = Add (s, series) f = Identity (e) }>
+            d = Identity (c) q = Identity (p) r = Identity (v)
+        }>
+    }"""
+    before = parse(text)
+    after, findings = run_pipeline(before)
+    assert any(finding.lifted for finding in findings)
+    for n in (-3, 0, 1):
+        feeds = {"n": np.array(n), "series": np.ones((4, 1), np.int64), "x": np.array([3, 0])}
+        want, *others = (
+            Session(model, "numpy", definitions=definitions).run(None, feeds)[0]
+            for model, definitions in ((before, False), (after, False), (after, True))
+        )
+        assert all(other.shape == want.shape and (other == want).all() for other in others)

@@ -148,7 +148,7 @@ def described(tensor):
         ),
         (
             "g (float[1] v, float[4] s) => () <int64 M = {0}> {f, r = AddStep (M, '', v, s)}",
-            "float32[1]",
+            "float32[?]",
             "float32[0,4]",
         ),
         (
@@ -157,6 +157,11 @@ def described(tensor):
             "float32[1,1]",
         ),
         ("g (int64 M, float[a] v, float[b] s) => () {f, r = AddStep (M, '', v, s)}", "float32[?]", "float32[?,?]"),
+        (
+            "g (float[2] v, float[4,1] s) => () <int64 M = {0}> {f, r = AddStep (M, '', v, s)}",
+            "float32 of unknown rank",
+            "float32[0,4,2]",
+        ),
         ("g (int64 M, float[2] v, float[3] s) => () {f, r = AddStep (M, '', v, s)}", "float32[?]", "float32[?,?]"),
         (
             "g (int64 M, float[] v, float[3] s) => () {f, r = AddStep (M, '', v, s)}",

@@ -30,7 +30,8 @@ def _infer(context: InferenceContext) -> None:
     initial, step = input_shape(context, 2), input_shape(context, 3)
     updated = broadcast(initial, step)
     count = _count(context)
-    set_output(context, 0, 2, initial if count == 0 else updated if count is not None else _same(initial, updated))
+    # Of no iterations no more is said than ONNX says of the Loop: the shape that a body with this node declares counts.
+    set_output(context, 0, 2, updated if count else _same(initial, updated))
     row = initial if flag(context, "emit_previous") else updated
     set_output(context, 1, 2, None if row is None else (count, *row))
 
