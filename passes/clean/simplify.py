@@ -51,7 +51,8 @@ class Simplify:
         # Types know values by identity: what is removed has to live as long as they do.
         removed: list[ir.Node] = []
         changed = False
-        for graph in (model.graph, *(f for f in model.functions.values() if f.domain != DOMAIN)):
+        graphs: list[GraphLike] = [model.graph, *(f for f in model.functions.values() if f.domain != DOMAIN)]
+        for graph in graphs:
             inner = graph.opset_imports.get("", opset)
             changed |= _simplify(graph, inner, Types(), _Places.of(graph, inner), False, removed, journal)
         return changed
