@@ -269,12 +269,15 @@ class _LoopTypes:
 
     def __init__(self) -> None:
         self._found: dict[ir.Node, list[tuple[Types, tuple[TensorType, ...]]]] = {}
+        self._read: dict[ir.Node, list[ir.Value]] = {}
 
     def seen(self, node: ir.Node, known: Types) -> tuple[TensorType, ...] | None:
         """What was found of this loop when all that it reads was of the same types."""
         if node not in self._found:
             return None
-        read = list(reads(node))
+        if node not in self._read:
+            self._read[node] = list(dict.fromkeys(reads(node)))
+        read = self._read[node]
         same = (result for before, result in self._found[node] if all(before[x] == known[x] for x in read))
         return next(same, None)
 

@@ -39,18 +39,21 @@ def with_inner(node: ir.Node) -> Iterator[ir.Node]:
 
 def nodes_within(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     """Every node of the graph and of the graphs nested in it, outer ones first."""
-    for node in graph:
+    open_graphs = [iter(graph)]  # generators that call themselves would hand each node on through every level
+    while open_graphs:
+        node = next(open_graphs[-1], None)
+        if node is None:
+            open_graphs.pop()
+            continue
         yield node
-        for inner in subgraphs(node):
-            yield from nodes_within(inner)
+        open_graphs.extend(map(iter, reversed(list(subgraphs(node)))))
 
 
 def graphs_within(graph: ir.Graph) -> Iterator[ir.Graph]:
     """The graph and every graph nested in it."""
     yield graph
-    for node in graph:
-        for inner in subgraphs(node):
-            yield from graphs_within(inner)
+    for node in nodes_within(graph):
+        yield from subgraphs(node)
 
 
 def defined_in(value: ir.Value, graph: ir.Graph) -> bool:
@@ -70,7 +73,8 @@ def reads(node: ir.Node) -> Iterator[ir.Value]:
 
 def captures(graph: ir.Graph) -> Iterator[ir.Value]:
     """Outer values that a graph reads, each as often as it is read; outputs count as reads."""
-    own = set(map(id, graphs_within(graph)))
+    graphs = list(graphs_within(graph))
+    own = set(map(id, graphs))
 
     def outer(value: ir.Value) -> bool:
         node = value.producer()
@@ -79,7 +83,7 @@ def captures(graph: ir.Graph) -> Iterator[ir.Value]:
 
     for node in nodes_within(graph):
         yield from (value for value in node.inputs if value is not None and outer(value))
-    for inner in graphs_within(graph):
+    for inner in graphs:
         yield from (value for value in inner.outputs if outer(value))
 
 

@@ -45,24 +45,38 @@ def places(model: ir.Model) -> Iterator[Place]:
 
 
 def _inside(graph: GraphLike, path: str, opset: int) -> Iterator[Place]:
+    """The graphs in this one, then itself; generators that call themselves would hand each on through every level."""
+    around: list[tuple[GraphLike, str, Iterator[tuple[ir.Graph, str]]]] = [(graph, path, _held(graph, path))]
+    while around:
+        here, its_path, held = around[-1]
+        inner = next(held, None)
+        if inner is None:
+            around.pop()
+            yield Place(here, its_path, opset)
+        else:
+            around.append((*inner, _held(*inner)))
+
+
+def _held(graph: GraphLike, path: str) -> Iterator[tuple[ir.Graph, str]]:
+    """The graphs among the attributes of this one's nodes, with their paths."""
     for node in list(graph):
-        for name, inner in _named_subgraphs(node):
-            yield from _inside(inner, f"{path.rstrip('/')}/{node_name(node)}:{name}", opset)
-    yield Place(graph, path, opset)
-
-
-def _named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    for attribute in node.attributes.data.values():
-        kind = attribute.type
-        if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
-            yield attribute.name, attribute.as_graph()
-        elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
-            yield from ((f"{attribute.name}[{k}]", g) for k, g in enumerate(attribute.as_graphs()))
+        for attribute in node.attributes.data.values():
+            kind = attribute.type
+            if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
+                yield attribute.as_graph(), f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}"
+            elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
+                for k, inner in enumerate(attribute.as_graphs()):
+                    yield inner, f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}[{k}]"
 
 
 def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     """Every Loop and Scan with its place, innermost first. Gathered before anything is changed."""
-    return [(node, place) for place in places(model) for node in place.graph if is_loop(node) or is_scan(node)]
+    return [
+        (node, place)
+        for place in places(model)
+        for node in place.graph
+        if node.op_type in ("Loop", "Scan") and (is_loop(node) or is_scan(node))
+    ]
 
 
 def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:
