@@ -44,7 +44,7 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
     that the inference rejects is left as it is.
     """
     try:
-        inferred = _inferred(ir.to_proto(_light_copy(model)), nodes_inlined(model) <= MOST_INLINED, with_shapes)
+        inferred = _inferred(_light_proto(model), nodes_inlined(model) <= MOST_INLINED, with_shapes)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         logger.debug("shape inference rejects the model: %s", error)
         return False
@@ -94,17 +94,28 @@ def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, 
             yield from _pairs(node.attributes[name].as_graph(), body)
 
 
-def _light_copy(model: ir.Model) -> ir.Model:
-    """A copy whose large initializers are inputs."""
-    copy = model.clone()
-    for name, value in list(copy.graph.initializers.items()):
+def _light_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model with large initializers as inputs. No copy of it is made: that would take longer than the inference."""
+    graph = model.graph
+    large: dict[str, ir.Value] = {}
+    small = []
+    for name, value in graph.initializers.items():
         tensor = value.const_value
         if tensor is not None and tensor.size > LARGE:
-            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor_shape(tensor))
-            del copy.graph.initializers[name]
-            if not value.is_graph_input():
-                copy.graph.inputs.append(value)
-    return copy
+            large[name] = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor_shape(tensor)))
+        else:
+            small.append(value)
+    inputs = [large.pop(value.name or "", value) for value in graph.inputs]
+    view = ir.GraphView(
+        [*inputs, *large.values()],
+        graph.outputs,
+        nodes=graph,
+        initializers=small,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+    )
+    functions = list(model.functions.values())
+    return ir.to_proto(ir.Model(view, ir_version=model.ir_version, functions=functions))  # type: ignore[arg-type]
 
 
 def _merge(value: ir.Value, found: onnx.TypeProto, with_shapes: bool) -> bool:
