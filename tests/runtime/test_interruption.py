@@ -34,6 +34,14 @@ def test_a_loop_that_would_run_for_years_is_refused(count: int) -> None:
         session.run(None, {"n": np.int64(count), **FEEDS})
 
 
+def test_rows_that_outgrow_memory_are_refused_in_the_first_iteration() -> None:
+    text = LOOP.replace("(float y)", "(float y, float[r] z)").replace("y = Loop", "y, z = Loop")
+    text = text.replace("float q)", "float q, float row)").replace("q = Cos (p)", "q = Cos (p)\n row = Identity (q)")
+    session = Session(ir.from_onnx_text(text % "Identity (c)"), "numpy")
+    with pytest.raises(LoopliftError, match=r"iteration 0 .* the rows of scan output 'row' .* run fewer iterations"):
+        session.run(None, {"n": np.int64(2**44), **FEEDS})
+
+
 def test_a_loop_that_a_condition_may_end_is_not() -> None:
     session = Session(ir.from_onnx_text(LOOP % "Less (i, n)\n stop = Cast <to = 7> (c)"), "numpy", max_iterations=5)
     with pytest.raises(LoopliftError, match="more than max_iterations=5"):
