@@ -22,7 +22,7 @@ from looplift.patterns.graph.operator_types import Fact, operator_types
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.shapes import Dim, entries, expanded, range_extent, reshaped, sliced_shape
-from looplift.patterns.graph.values import STANDARD, reads, subgraphs
+from looplift.patterns.graph.values import STANDARD, defined_in, subgraphs
 from looplift.patterns.graph.view import LoopView, View, is_loop, is_scan, view_of
 
 
@@ -269,17 +269,25 @@ class _LoopTypes:
 
     def __init__(self) -> None:
         self._found: dict[ir.Node, list[tuple[Types, tuple[TensorType, ...]]]] = {}
-        self._read: dict[ir.Node, list[ir.Value]] = {}
+        self._read: dict[ir.Node, tuple[ir.Value, ...]] = {}
 
     def seen(self, node: ir.Node, known: Types) -> tuple[TensorType, ...] | None:
         """What was found of this loop when all that it reads was of the same types."""
         if node not in self._found:
             return None
-        if node not in self._read:
-            self._read[node] = list(dict.fromkeys(reads(node)))
-        read = self._read[node]
+        read = self._read_by(node)
         same = (result for before, result in self._found[node] if all(before[x] == known[x] for x in read))
         return next(same, None)
+
+    def _read_by(self, node: ir.Node) -> tuple[ir.Value, ...]:
+        """What `reads` gives, each value once; by what the loops inside read, which is kept, too."""
+        if node not in self._read:
+            found = [value for value in node.inputs if value is not None]
+            for body in subgraphs(node):
+                inner = [value for each in body for value in self._read_by(each)]
+                found += [value for value in (*inner, *body.outputs) if not defined_in(value, body)]
+            self._read[node] = tuple(dict.fromkeys(found))
+        return self._read[node]
 
     def note(self, node: ir.Node, known: Types, result: tuple[TensorType, ...]) -> None:
         """Keeps what was found."""

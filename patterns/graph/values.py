@@ -73,7 +73,8 @@ def reads(node: ir.Node) -> Iterator[ir.Value]:
 
 def captures(graph: ir.Graph) -> Iterator[ir.Value]:
     """Outer values that a graph reads, each as often as it is read; outputs count as reads."""
-    graphs = list(graphs_within(graph))
+    graphs, nodes = [graph], list(nodes_within(graph))
+    graphs += [inner for node in nodes for inner in subgraphs(node)]
     own = set(map(id, graphs))
 
     def outer(value: ir.Value) -> bool:
@@ -81,7 +82,7 @@ def captures(graph: ir.Graph) -> Iterator[ir.Value]:
         home = node.graph if node is not None else value.graph
         return home is None or id(home) not in own
 
-    for node in nodes_within(graph):
+    for node in nodes:
         yield from (value for value in node.inputs if value is not None and outer(value))
     for inner in graphs:
         yield from (value for value in inner.outputs if outer(value))
