@@ -11,6 +11,7 @@ import onnx_ir as ir
 from looplift import interop, legality
 from looplift.pages.sketch import figures_of
 from looplift.passes import run_pipeline
+from looplift.passes.journal import Watch
 from looplift.passes.pipeline import TARGETS
 from looplift.passes.report import Finding
 from looplift.report import Report
@@ -44,14 +45,16 @@ def optimize(model: interop.ModelLike, target: str = "kernel", exact: bool = Tru
     return interop.unchanged(source) if result is None else interop.from_ir(result, source)
 
 
-def lift(source: interop.Source, *, target: str, exact: bool) -> tuple[ir.Model | None, Report]:
+def lift(
+    source: interop.Source, *, target: str, exact: bool, watch: Watch | None = None
+) -> tuple[ir.Model | None, Report]:
     """The lifted model in the IR and what was found; None for a model without loops, which need not be touched."""
-    _, after, findings = _lift(source, target=target, exact=exact)
+    _, after, findings = _lift(source, target=target, exact=exact, watch=watch)
     return after, Report(findings, source.name)
 
 
 def _lift(
-    source: interop.Source, *, target: str, exact: bool
+    source: interop.Source, *, target: str, exact: bool, watch: Watch | None = None
 ) -> tuple[ir.Model | None, ir.Model | None, tuple[Finding, ...]]:
     """The model before and after, and the findings; no models if there are no loops."""
     if target not in TARGETS:
@@ -60,7 +63,7 @@ def _lift(
         return None, None, ()
     try:
         before = interop.to_ir(source)
-        return before, *run_pipeline(before, exact=exact, target=target)
+        return before, *run_pipeline(before, exact=exact, target=target, watch=watch)
     except LoopliftError:
         raise
     except FileNotFoundError as error:

@@ -7,7 +7,7 @@ node. The pipeline sets the marks first and takes them off at the end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import onnx_ir as ir
 
@@ -24,6 +24,10 @@ NUMBER = "looplift.number"
 
 _COPIES = (MOVES | {"Cast"}) - {"If", "Loop", "Scan"}
 """Operators through which a node is still said to read the same value."""
+
+
+Watch = Callable[[str, ir.Model], None]
+"""Is given the name of each pass that changed the model, and the model as it is then."""
 
 
 @dataclasses.dataclass
@@ -69,17 +73,22 @@ class Care:
 class Journal:
     """Entries of the original loops by their origin mark, and the nodes that are to stay where they are."""
 
-    def __init__(self, entries: dict[str, Entry], care: Care) -> None:
-        self._entries, self._care = entries, care
+    def __init__(self, entries: dict[str, Entry], care: Care, watch: Watch | None) -> None:
+        self._entries, self._care, self._watch = entries, care, watch
 
     @classmethod
-    def begin(cls, model: ir.Model, care: Care = Care()) -> Journal:
+    def begin(cls, model: ir.Model, care: Care = Care(), watch: Watch | None = None) -> Journal:
         """Marks every Loop and Scan of the model and opens an entry for each."""
         entries = {}
         for k, (node, place) in enumerate(every_loop(model)):
             node.metadata_props[ORIGIN] = str(k)
             entries[str(k)] = Entry(node_name(node), node.op_type, place.path, order=k)
-        return cls(entries, care)
+        return cls(entries, care, watch)
+
+    def show(self, step: str, model: ir.Model) -> None:
+        """Shows the model after a step that changed it to whoever watches."""
+        if self._watch is not None:
+            self._watch(step, model)
 
     def keeps(self, node: ir.Node) -> bool:
         """Whether the node is to stay where it is, and to read what it reads, lest an engine round differently."""

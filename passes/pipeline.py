@@ -25,7 +25,7 @@ from looplift.passes.graph.edit import drop_unused_nodes
 from looplift.passes.graph.infer import infer_types
 from looplift.passes.graph.names import fix_names, name_default_domain
 from looplift.passes.graph.shapes import Declared, forget_declared, name_extents, prove_shapes
-from looplift.passes.journal import ORIGIN, Care, Journal
+from looplift.passes.journal import ORIGIN, Care, Journal, Watch
 from looplift.passes.lift.definitions import add_definitions, used_ops
 from looplift.passes.lift.lift_recurrences import LiftRecurrences
 from looplift.passes.lift.peepholes import Peepholes
@@ -98,7 +98,7 @@ def normalisers(exact: bool) -> Sequence[Pass]:
 
 
 def run_pipeline(
-    model: ir.Model, *, exact: bool = True, target: str = "kernel"
+    model: ir.Model, *, exact: bool = True, target: str = "kernel", watch: Watch | None = None
 ) -> tuple[ir.Model, tuple[Finding, ...]]:
     """Optimizes a copy of the model.
 
@@ -106,6 +106,7 @@ def run_pipeline(
         model: not changed.
         exact: whether results must be the same bits.
         target: ``kernel`` (custom nodes with their definitions) or ``standard`` (operators of ``ai.onnx`` only).
+        watch: called after each pass that changed the model.
 
     Returns:
         The rewritten model, and a finding for each of the original's loops.
@@ -116,15 +117,15 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     with one_budget(), collection.seldom():
-        return _with_care(model, exact, target)
+        return _with_care(model, exact, target, watch)
 
 
-def _with_care(model: ir.Model, exact: bool, target: str) -> tuple[ir.Model, tuple[Finding, ...]]:
+def _with_care(model: ir.Model, exact: bool, target: str, watch: Watch | None) -> tuple[ir.Model, tuple[Finding, ...]]:
     """Optimizes the model, over again with more care where loops that stay might get other last bits."""
     care = Care()
     frozen: dict[int, Finding] = {}
     for step in range(STEPS):
-        attempt = _attempt(model, exact, target, care, frozen)
+        attempt = _attempt(model, exact, target, care, frozen, watch)
         findings = tuple(frozen.get(k, finding) for k, finding in enumerate(attempt.findings))
         if not attempt.unwanted:
             return attempt.model, findings
@@ -151,20 +152,22 @@ class Attempt:
     unwanted: tuple[Change, ...] = ()
 
 
-def _attempt(model: ir.Model, exact: bool, target: str, care: Care, frozen: Collection[int]) -> Attempt:
+def _attempt(
+    model: ir.Model, exact: bool, target: str, care: Care, frozen: Collection[int], watch: Watch | None
+) -> Attempt:
     """Optimizes a copy of the model, with care, and without changing the frozen loops, which are given by number."""
     work = copies.clone(model)
     standard = target == "standard"
     if not loops(work) and not (standard and used_ops(work)):
         return Attempt(work, ())
     name_default_domain(work)
-    journal = Journal.begin(work, care)
+    journal = Journal.begin(work, care, watch)
     reason = next(filter(None, (unread(place.opset) for _, place in loops(work))), None)
     if reason is not None:
         return Attempt(model.clone(), journal.end(work, reason))
     for place in places(work):
         drop_unused_nodes(place.graph)  # dead readers and calls would count as others do
-    InlineLoops()(work, journal)
+    run(InlineLoops(), work, journal)
     for node, _ in every_loop(work):
         if int(node.metadata_props[ORIGIN]) in frozen:
             freeze(node)
@@ -179,6 +182,7 @@ def _attempt(model: ir.Model, exact: bool, target: str, care: Care, frozen: Coll
     if not changed:
         return Attempt(model.clone(), journal.end(work))
     finish(work, declared)
+    journal.show("finish", work)
     unwanted = settle_bits(before, work, journal, exact)
     findings = journal.end(work)
     broken = violation(model, work)
@@ -189,6 +193,14 @@ def _attempt(model: ir.Model, exact: bool, target: str, care: Care, frozen: Coll
     return Attempt(work, findings, unwanted)
 
 
+def run(step: Pass, model: ir.Model, journal: Journal) -> bool:
+    """Runs a pass, and shows the model if it was changed."""
+    changed = step(model, journal)
+    if changed:
+        journal.show(type(step).__name__, model)
+    return changed
+
+
 def rewrite(model: ir.Model, journal: Journal, standard: bool, exact: bool) -> bool:
     """Everything between the first look at the loops and the finish; for `standard` again while anything is lowered:
     what an inner loop becomes may be what the loop around it was waiting for."""
@@ -196,13 +208,13 @@ def rewrite(model: ir.Model, journal: Journal, standard: bool, exact: bool) -> b
     changed = False
     for _ in range(ROUNDS):
         changed |= normalise_and_lift(model, journal, lift, exact)
-        if LoopToScan()(model, journal):
+        if run(LoopToScan(), model, journal):
             changed = True
             normalise(model, journal, exact)
-        changed |= Peepholes()(model, journal)
+        changed |= run(Peepholes(), model, journal)
         if not standard:
-            return changed | ReverseInNode()(model, journal)
-        if not LowerToStandard()(model, journal):
+            return changed | run(ReverseInNode(), model, journal)
+        if not run(LowerToStandard(), model, journal):
             break
         changed = True
     return changed
@@ -212,7 +224,7 @@ def normalise_and_lift(model: ir.Model, journal: Journal, lift: Pass, exact: boo
     """Normalises and lifts in turns: what an inner loop becomes is part of a body, to be normalised like the rest."""
     changed = normalise(model, journal, exact)
     for _ in range(ROUNDS):
-        if not lift(model, journal):
+        if not run(lift, model, journal):
             break
         changed = True
         normalise(model, journal, exact)
@@ -224,7 +236,7 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     changed = False
     for _ in range(ROUNDS):
         name_extents(model)
-        if not any([step(model, journal) for step in normalisers(exact)]):  # every pass runs in each round
+        if not any([run(step, model, journal) for step in normalisers(exact)]):  # every pass runs in each round
             break
         changed = True
     return changed

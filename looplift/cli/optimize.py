@@ -12,6 +12,7 @@ from looplift.cli.codes import EQUAL
 from looplift.cli.paths import counterexample, require_outputs
 from looplift.cli.verify import check, settle
 from looplift.optimizer import lift
+from looplift.trace import Trace
 
 _TIMES = ("before", "after")
 
@@ -29,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
     require_outputs({**outputs, **beside, "-o": None}, [*options.inputs, options.model])
     require_outputs({**outputs}, weights)
     with console.working(f"lifting the loops of {options.model}"):
-        result, report = lift(source, target=options.target, exact=not options.no_exact)
+        watch = Trace(options.trace) if options.trace else None
+        result, report = lift(source, target=options.target, exact=not options.no_exact, watch=watch)
     before = interop.to_ir(source)
     after = before if result is None else result
     nodes = console.count_ops(before), console.count_ops(after)

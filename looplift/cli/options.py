@@ -66,6 +66,7 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     _add_pipeline(parser)
     parser.add_argument("--verify", action="store_true", help="verify first; write nothing if the result differs")
     parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
+    parser.add_argument("--trace", metavar="DIR", help="also write the model as text after each pass that changed it")
     _add_checking(parser)
     parser.set_defaults(command="optimize")
 

@@ -44,7 +44,7 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
     that the inference rejects is left as it is.
     """
     try:
-        inferred = _inferred(_light_proto(model), nodes_inlined(model) <= MOST_INLINED, with_shapes)
+        inferred = _inferred(light_proto(model), nodes_inlined(model) <= MOST_INLINED, with_shapes)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         logger.debug("shape inference rejects the model: %s", error)
         return False
@@ -94,7 +94,7 @@ def _pairs(graph: ir.Graph, proto: onnx.GraphProto) -> Iterator[tuple[ir.Graph, 
             yield from _pairs(node.attributes[name].as_graph(), body)
 
 
-def _light_proto(model: ir.Model) -> onnx.ModelProto:
+def light_proto(model: ir.Model) -> onnx.ModelProto:
     """The model with large initializers as inputs. No copy of it is made: that would take longer than the inference."""
     graph = model.graph
     large: dict[str, ir.Value] = {}
