@@ -16,7 +16,7 @@ from programs.shrink import shrink
 
 CHUNK = 20
 QUICK = 60
-MANY = int(os.environ.get("LOOPLIFT_PROGRAMS", "6000"))
+MANY = int(os.environ.get("LOOPLIFT_PROGRAMS", "1500"))
 """How many the slow tests run, at 0.1 to 0.2 s each; the seeds are the same each time. 20,000 take an hour of one core."""
 
 

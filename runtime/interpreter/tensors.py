@@ -145,6 +145,15 @@ def softmax(x: Array, axis: int, *, flat: bool, log: bool) -> Array:
     return shaped
 
 
+def mean(first: Array, *others: Array) -> Array:
+    """Mean of operands that broadcast: added one by one, in their own type, then divided by their number."""
+    total = first
+    for other in others:
+        total = total + other
+    result: Array = np.asarray(total / np.asarray(1 + len(others), first.dtype), first.dtype)
+    return result
+
+
 def hardmax_flat(x: Array, axis: int) -> Array:
     """Hardmax before opset 13: a one at the first greatest element of all axes from `axis` on together."""
     rows = x.reshape(math.prod(x.shape[: axis % x.ndim]), -1)

@@ -2,7 +2,7 @@
 
 Each ends with exit code 0 to 3 and, if it could not do its work, with one line on standard error; a run that is still
 going after 10 s (a model may ask for 2^63 iterations) ends at an interrupt. To keep the tests short, commands rotate:
-those of every day take each of 500 files through one of the six, the slow ones each of 10,000 through three.
+those of every day take each of 500 files through one of the six, the slow ones each of 2,000 (`LOOPLIFT_MUTANTS`) through three.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from hostile import mutate
 
 SERVER = Path(__file__).with_name("server.py")
-FEW, MANY, SHARE = 500, 10_000, 250
+FEW, MANY, SHARE = 500, int(os.environ.get("LOOPLIFT_MUTANTS", "2000")), 250
 
 
 class Commands:

@@ -184,3 +184,8 @@ def test_sequence_map_takes_sequences_and_tensors():
     assert_same(run(text, a=[], b=[], s=f32(2)), [[], []])
     with pytest.raises(LoopliftError, match=r"different lengths: \[2, 1\]"):
         run(text, a=a, b=b[:1], s=f32(2))
+
+
+def test_mean_takes_operands_that_broadcast_past_the_first():
+    (got,) = run("g (float x, float[2] y) => (float[2] z) { z = Mean(x, y) }", 8, x=np.float32(1), y=f32(2, 4))
+    assert_same(got, f32(1.5, 2.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -131,6 +132,8 @@ def feeds(draw, operands) -> dict[str, np.ndarray]:
 
 def check(op: str, data) -> None:
     text, opset, operands = data.draw(nodes(op))
+    if not onnx.defs.has(op, opset, ""):
+        return  # ONNX Runtime has some operators for longer than the standard
     model = ir.from_onnx_text(text)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -159,7 +162,7 @@ def test_what_cannot_fail_runs(op, data):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", OPS)
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_everything_that_cannot_fail_runs(op, data):
     check(op, data)
