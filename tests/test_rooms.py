@@ -1,6 +1,8 @@
 """How the project is laid out: who imports whom, what is installed, what every file keeps to."""
 
 import ast
+import collections
+import graphlib
 import re
 import subprocess
 import sys
@@ -111,6 +113,23 @@ def test_a_tool_at_the_root_of_a_clone_finds_every_room(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout.startswith(str(ROOT)), done.stderr
+
+
+MOST_FILES = 15
+
+
+def test_no_folder_is_crowded() -> None:
+    files = collections.Counter(path.parent for path in SOURCES)
+    assert {name(folder): count for folder, count in files.items() if count > MOST_FILES} == {}
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    modules = {module_name(path): path for path in SOURCES}
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        found = imported(ast.parse(path.read_text()), path)
+        needs[module] = {m if m in modules else m.rpartition(".")[0] for m in found} & set(modules) - {module}
+    assert tuple(graphlib.TopologicalSorter(needs).static_order())  # raises a CycleError, which names the circle
 
 
 def test_every_package_is_installed() -> None:

@@ -10,9 +10,9 @@ import onnx_ir as ir
 from looplift import console, interop, storage
 from looplift.cli.codes import EQUAL
 from looplift.cli.paths import counterexample, require_outputs
+from looplift.cli.trace import Trace
 from looplift.cli.verify import check, settle
 from looplift.optimizer import lift
-from looplift.trace import Trace
 
 _TIMES = ("before", "after")
 
