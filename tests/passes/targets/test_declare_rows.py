@@ -92,9 +92,9 @@ agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
   }>
 }""",
     """
-agraph (int64 n, float[a] v, int64[r] shape) => (float[k,i,3] t) {
-  t = Scan <num_scan_inputs = 1, body = b (float x) => (float[?,3] r) {
-    q = ConstantOfShape(shape) r = Identity(q)
+agraph (int64 n, float[a] v, int64[r] shape) => (int64[k,i,3] t) {
+  t = Scan <num_scan_inputs = 1, body = b (float x) => (int64[?,3] r) {
+    q = ConstantOfShape<value = int64[1] {7}>(shape) r = Identity(q)
   }> (v)
 }""",
 ]
