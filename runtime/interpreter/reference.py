@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,8 @@ class ReferenceOp:
 
     def __init__(self, implementation: Any, output_types: Sequence[str | None]) -> None:
         self._run = implementation.run
+        if type(implementation).__name__.partition("_")[0] in _FAIL_ON_SCALARS:
+            self._run = functools.partial(_as_row, implementation.run)
         self._dtypes = [types.dtype_of(kind) for kind in output_types]
 
     def __call__(self, *inputs: Value) -> Any:
@@ -65,6 +68,17 @@ class ReferenceOp:
         if len(results) < len(self._dtypes):
             raise LoopliftError(f"onnx's reference gives {len(results)} outputs, {len(self._dtypes)} are named")
         return results[0] if len(self._dtypes) == 1 else results
+
+
+_FAIL_ON_SCALARS = {"Bernoulli", "RandomNormalLike", "RandomUniformLike", "ReduceLogSumExp", "Softsign"}
+"""Ops of one tensor whose implementations want an array of at least one dimension, which the standard does not."""
+
+
+def _as_row(run: Any, x: Any, *axes: Any) -> tuple[Any, ...]:
+    """What an op gives of a tensor; of a scalar, what it gives of one row, without the row."""
+    if np.ndim(x):
+        return tuple(run(x, *axes))
+    return tuple(np.reshape(result, ()) for result in run(np.reshape(x, (1,)), *axes))
 
 
 def _held_to(value: Any, dtype: np.dtype[Any] | None) -> Any:

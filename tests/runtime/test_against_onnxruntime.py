@@ -16,12 +16,21 @@ LEFT_OUT = frozenset(
 LEFT_OUT |= {"type float16", "Shape"}
 """ONNX Runtime computes float16 in float32 here and there; and it has other shapes of empty rows, see below."""
 
+ZEROS = frozenset({"Clip", "Max", "Min", "Relu", "Where"})
+"""What ONNX Runtime's Where makes of a -0 (it adds both operands, one of them masked with +0), and which zero is larger."""
+
 LIKE_OURS = Tolerance(shape_of_empty=False, zero_is_unknown=True)
 """ONNX Runtime's empty rows have 0 where we know a dimension (test_disagreements says why it is wrong there)."""
 
 
-def alike(got: np.ndarray, want: np.ndarray) -> bool:
-    """The same bits, or rows of which either knows less."""
+def alike(got: np.ndarray, want: np.ndarray | None, zeros_lost: bool) -> bool:
+    """The same bits, or no row; a zero may have lost its sign."""
+    if want is None:  # what ONNX Runtime gives of a Scan of no batch
+        return not got.size
+    if got.shape[:1] == want.shape[:1] == (0,):  # rows that the body declares and those of its first iteration differ
+        return got.dtype == want.dtype
+    if zeros_lost and want.dtype.kind == "f":
+        got, want = got + 0, want + 0
     return compare(want, got, LIKE_OURS).equal or compare(got, want, LIKE_OURS).equal
 
 
@@ -29,11 +38,12 @@ def disagreements(subject: Program) -> list[str]:
     """Where both give a result and these differ."""
     loads = {name: load for name, load in engines(subject.model).items() if name in (SESSION, BARE)}
     results = everywhere(loads, subject.feeds)
+    zeros_lost = not ZEROS.isdisjoint(subject.used)
     found = []
     for case in subject.feeds:
         got, want = (results[name].get(case) for name in (SESSION, BARE))
         if got is not None and want is not None:
-            found += [f"{case}: {w} and {g}" for g, w in zip(got, want, strict=True) if not alike(g, w)]
+            found += [f"{case}: {w} and {g}" for g, w in zip(got, want, strict=True) if not alike(g, w, zeros_lost)]
     return found
 
 

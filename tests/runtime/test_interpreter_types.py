@@ -189,3 +189,12 @@ def test_sequence_map_takes_sequences_and_tensors():
 def test_mean_takes_operands_that_broadcast_past_the_first():
     (got,) = run("g (float x, float[2] y) => (float[2] z) { z = Mean(x, y) }", 8, x=np.float32(1), y=f32(2, 4))
     assert_same(got, f32(1.5, 2.5))
+
+
+@pytest.mark.parametrize("op", ["Bernoulli", "RandomNormalLike", "RandomUniformLike", "ReduceLogSumExp", "Softsign"])
+def test_ops_of_one_tensor_take_a_scalar(op):
+    (got,) = run(f"g (float x) => (float y) {{ y = {op}(x) }}", 18, x=np.float32(0.5))
+    assert got.shape == ()
+    assert got.dtype == np.float32
+    if "Random" not in op and op != "Bernoulli":
+        assert_same(got, np.float32({"Softsign": 1 / 3, "ReduceLogSumExp": 0.5}[op]))
