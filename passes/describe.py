@@ -58,10 +58,12 @@ def _words(carry: Carry, view: View, types: Types, dependence: Dependence) -> st
     if not isinstance(evolution, Unknown):
         return str(evolution)
     if isinstance(view, LoopView):
-        if isinstance(appends_of(view, carry), Appends):
-            return "a list that every iteration adds to"
-        if isinstance(growth_of(view, carry, types), Growth):
-            return "an array that every iteration makes longer"
+        appends = appends_of(view, carry)
+        if isinstance(appends, Appends):
+            return f"a list that {'some iterations add' if appends.chosen else 'every iteration adds'} to"
+        growth = growth_of(view, carry, types)
+        if isinstance(growth, Growth):
+            return f"an array that {'some iterations make' if growth.path else 'every iteration makes'} longer"
     if isinstance(row_writes_of(view, carry, types), RowWrites):
         return "an array of which every iteration writes a row"
     return str(evolution)

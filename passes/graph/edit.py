@@ -185,6 +185,34 @@ def remove_node(node: ir.Node) -> None:
         node.graph.remove(node, safe=True)
 
 
+def drop_unread_outputs(node: ir.Node) -> None:
+    """Takes the outputs that nothing reads from an If, and what only made them from its branches; all: the If, too."""
+    kept = [k for k, output in enumerate(node.outputs) if is_used(output)]
+    for branch in subgraphs(node):
+        branch.outputs[:] = [branch.outputs[k] for k in kept]
+        drop_unused_nodes(branch)
+    if not kept:
+        remove_node(node)
+        return
+    outputs = [node.outputs[k] for k in kept]
+    _take_over(_new_node(node, list(node.inputs), len(kept)), outputs, node)
+
+
+def copies(nodes: Iterable[ir.Node], anchor: ir.Node) -> dict[ir.Value, ir.Value]:
+    """Copies nodes without graphs in them, in order, to right before `anchor`: for each of their outputs its copy."""
+    copied: dict[ir.Value, ir.Value] = {}
+    for node in nodes:
+        inputs = [value if value is None else copied.get(value, value) for value in node.inputs]
+        attributes = list(node.attributes.values())
+        new = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        new.meta.update(node.meta)
+        for old, output in zip(node.outputs, new.outputs, strict=True):
+            output.type, output.shape = old.type, old.shape
+            copied[old] = output
+        anchor.prepend(new)
+    return copied
+
+
 def insert_before(anchor: ir.Node, nodes: Iterable[ir.Node]) -> None:
     """Puts nodes, in order, right before `anchor` in its graph."""
     for node in nodes:

@@ -15,6 +15,7 @@ from looplift.passes.graph.edit import replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
+from looplift.passes.stack.chosen import compute_always, kept_in_branches, speculated
 from looplift.passes.stack.stacking import (
     can_join,
     exchange,
@@ -34,6 +35,7 @@ from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.view import Carry, LoopView, is_loop, loop_view
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.rows.appends import Appends, appends_of, is_sequence
+from looplift.patterns.loops.speculation import Speculation
 
 READERS = frozenset({"ConcatFromSequence", "SequenceAt", "SequenceLength"})
 
@@ -45,16 +47,21 @@ class StackSequences:
     Legal if
     1. the carry starts as SequenceEmpty or SequenceConstruct and is only inserted into, always at the end or always
        at the front (`patterns.loops.rows.appends`), the body reads of it at most its length;
-    2. the final sequence is read only by ConcatFromSequence, SequenceAt with a scalar index, and SequenceLength,
+    2. an element that is inserted by choice (in branches of Ifs) is computed of nodes that can't fail where it is not
+       chosen (`patterns.loops.speculation`), nor can the conditions inside branches, and the body reads no length;
+    3. the final sequence is read only by ConcatFromSequence, SequenceAt with a scalar index, and SequenceLength,
        and is no output of a graph;
-    3. all elements have one shape: proven from the types, or demanded by a ConcatFromSequence with ``new_axis=1``
-       right beside the loop, which fails otherwise (so does the scan output: an error stays an error);
-    4. the rank is known where an axis other than the first is meant, the shape where rows are joined;
-    5. several appends per iteration, and joins along an axis of more than one element, have positive extents, or the
+    4. all elements have one shape: proven from the types, or demanded by a ConcatFromSequence with ``new_axis=1``
+       right beside the loop, which fails otherwise (so does the scan output: an error stays an error) unless elements
+       are left out;
+    5. the rank is known where an axis other than the first is meant, the shape where rows are joined;
+    6. several appends per iteration, and joins along an axis of more than one element, have positive extents, or the
        opset is 14, which can reshape to extents of zero.
 
-    Preserves bits: values are only stored elsewhere. One error becomes a result: concatenating a sequence of no
-    elements fails in ONNX, a scan output of zero rows does not. The journal says so.
+    Elements that are inserted by choice are stacked in every iteration, beside the choice, and those that were chosen
+    are taken out of the stack by Compress. Preserves bits: values are only stored elsewhere. One error becomes a
+    result: concatenating a sequence of no elements fails in ONNX, a scan output of zero rows does not. The journal
+    says so.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
@@ -65,6 +72,7 @@ class StackSequences:
 @dataclasses.dataclass(frozen=True)
 class _Plan:
     appends: Appends
+    speculation: Speculation
     facts: tuple[TensorType, ...]
     readers: tuple[ir.Node, ...]
 
@@ -85,7 +93,12 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
     if view is None or isinstance(view, Refusal):
         return None
     inner = types_inside(view, types)
-    plan = first_found(view, lambda carry: _plan(view, carry, inner) if is_sequence(carry.initial) else None, journal)
+
+    def find(carry: Carry) -> _Plan | Refusal | None:
+        plan = _plan(view, carry, inner) if is_sequence(carry.initial) else None
+        return (isinstance(plan, _Plan) and kept_in_branches(plan.speculation, journal)) or plan
+
+    plan = first_found(view, find, journal)
     return None if plan is None else _rewrite(view, plan, inner, journal)
 
 
@@ -101,9 +114,13 @@ def _plan(view: LoopView, carry: Carry, types: Types) -> _Plan | Refusal:
     for node in readers:
         if node.op_type not in READERS or node.domain not in ("", "ai.onnx"):
             return Refusal("the sequence is read by an op that has no counterpart on a tensor", node)
-    facts = tuple(types[value] for value in (*appends.head, *appends.elements))
-    plan = _Plan(appends, facts, readers)
-    if not _one_shape(view, facts, readers):
+    always = speculated(view, appends.elements, types)
+    if isinstance(always, Refusal):
+        return always
+    elements = (element.value for element in appends.elements)
+    facts = tuple(always.types[value] for value in (*appends.head, *elements))
+    plan = _Plan(appends, always, facts, readers)
+    if not _one_shape(view, facts, () if appends.chosen else readers):
         return Refusal(f"the elements of '{carry.final.name}' are not known to have one shape", view.node)
     if len(appends.elements) > 1 and view.opset < 14 and not is_positive(plan.row):
         return Refusal("several appends per iteration need a Reshape of opset 14", view.node)
@@ -158,13 +175,17 @@ def _rewrite(view: LoopView, plan: _Plan, types: Types, journal: Journal) -> ir.
     emit = Emitter(view.opset, Types())
     guard = may_run_zero_times(view, types)
     _replace_lengths(view, appends)
+    elements, flags = compute_always(view, appends.carry, appends.elements, plan.speculation)
     # The readers give up the sequence before the loop does.
     anchors = [(node, list(node.inputs)) for node in plan.readers]
     for node, _ in anchors:
         node.replace_input_with(0, None)
-    stacks = exchange(view, appends.carry, [(value, types[value]) for value in appends.elements])
-    loop = stacks[0].view.node
-    stack = _assemble(emit, [s.value for s in stacks], appends, guard=guard and not plan.settled)
+    flag = TensorType(ir.DataType.BOOL, ())
+    facts = plan.facts[len(appends.head) :]
+    stacks = exchange(view, appends.carry, [*zip(elements, facts, strict=True), *((value, flag) for value in flags)])
+    loop, values = stacks[0].view.node, [stack.value for stack in stacks]
+    rows, chosen = values[: len(elements)], values[len(elements) :]
+    stack = _assemble(emit, rows, chosen, appends, guard=guard and not plan.settled)
     insert_after(emit, loop)
     for node, inputs in anchors:
         _convert(node, inputs, stack, row, view.opset)
@@ -187,9 +208,14 @@ def _replace_lengths(view: LoopView, appends: Appends) -> None:
         node.replace_input_with(0, None)
 
 
-def _assemble(emit: Emitter, stacks: list[ir.Value], appends: Appends, *, guard: bool) -> ir.Value:
-    """All elements in order as one tensor ``[total, *row]``."""
-    stack = stacks[0]
+def _assemble(
+    emit: Emitter, stacks: list[ir.Value], chosen: list[ir.Value], appends: Appends, *, guard: bool
+) -> ir.Value:
+    """All elements in order as one tensor ``[total, *row]``; by choice only those that were chosen."""
+    stack, flags = stacks[0], chosen[:1]
+    if len(chosen) > 1:
+        side = emit.op("Concat", [emit.unsqueeze(value, [1]) for value in chosen], {"axis": 1})
+        flags = [emit.op("Reshape", [side, emit.const([-1])])]
     if len(stacks) > 1:
         # [n, *row] each, laid side by side as [n, k, *row], then n and k become one axis.
         side = emit.op("Concat", [emit.unsqueeze(value, [1]) for value in stacks], {"axis": 1})
@@ -198,6 +224,8 @@ def _assemble(emit: Emitter, stacks: list[ir.Value], appends: Appends, *, guard:
         target = emit.op("Concat", [total, emit.slice(shape, 1, (1 << 63) - 1, 0)], {"axis": 0})
         allow: dict[str, ir.Attr | int | list[int]] = {"allowzero": 1} if emit.opset >= 14 else {}
         stack = emit.op("Reshape", [side, target], allow)
+    if flags:
+        stack = emit.op("Compress", [stack, *flags], {"axis": 0})
     if appends.in_front:
         stack = emit.flip(stack)
     if not appends.head:

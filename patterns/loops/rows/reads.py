@@ -71,11 +71,12 @@ def row_reads(view: View, outer: Types, trip: Trip) -> tuple[list[RowRead], Type
     """
     cuts, types = row_cuts(view, outer, trip)
     found = [RowRead(cut.node, cut.data, cut.axis, cut.index, 1) for cut in cuts.values() if cut.index is not None]
-    found += [read for node in view.body if (read := _gathered(node, view, types)) is not None]
+    found += [read for node in view.body if (read := row_read(node, view, types)) is not None]
     return [read for read in found if _is_stack(read.data, view, types) and read.index.stride != 0], types
 
 
-def _gathered(node: ir.Node, view: View, types: Types) -> RowRead | None:
+def row_read(node: ir.Node, view: View, types: Types) -> RowRead | None:
+    """What a Gather by a counting index reads; None if the node is something else, or its types are not known."""
     if node.op_type != "Gather" or node.domain not in ("", "ai.onnx"):
         return None
     data, indices = node.inputs
@@ -94,4 +95,4 @@ def _is_stack(data: ir.Value, view: View, types: Types) -> bool:
     return not defined_in(data, view.body) and types[data].dtype is not None
 
 
-__all__ = ["RowRead", "row_reads"]
+__all__ = ["RowRead", "row_read", "row_reads"]
