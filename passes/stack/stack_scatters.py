@@ -31,7 +31,7 @@ from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import source, subgraphs
 from looplift.patterns.graph.view import Carry, View, view_of
 from looplift.patterns.graph.walk import Place
-from looplift.patterns.loops.index import Index, index_of
+from looplift.patterns.loops.index import Index, backwards, index_by_trips
 from looplift.patterns.loops.rows.grids import slice_write
 from looplift.patterns.loops.trip import Counted, trip_of
 
@@ -49,8 +49,9 @@ class StackScatters:
     Legal if
     1. the carry is updated by a ScatterND (no reduction) that writes one row (the indices have one element), or one
        slice along another axis (`patterns.loops.rows.grids`);
-    2. the index in iteration k is ``first + stride * k`` with constants first >= 0 and stride >= 1, so that each row
-       is written once (`patterns.loops.index`);
+    2. the index in iteration k of T is ``first + stride * k``, or ``T + first + stride * k``, with constants
+       (`patterns.loops.index`), and each row is written once: the stride is not 0, and the index is negative in all
+       iterations (then it counts from the end) or in none;
     3. the body reads the tensor otherwise at most for its shape, which the writes do not change;
     4. the opset is 11 or later.
 
@@ -99,20 +100,26 @@ def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal
     shape, written = types[indices].shape, types[carry.previous].shape
     if row is None or indices is None or not shape:
         return Refusal("more than one row may be written per iteration", node)
-    axis, extra, index = 0, (0,) * (len(shape) - 1), index_of(indices, view, types)
+    axis, extra, index = 0, (0,) * (len(shape) - 1), index_by_trips(indices, view, types)
     elementwise = any(dim != 1 for dim in shape)
     if elementwise:
         slices = slice_write(indices, written, view, types) if written is not None else None
         if slices is None:
             return Refusal("more than one row may be written per iteration", node)
         axis, extra, index = slices.axis, (slices.axis,), slices.index
-    if index is None or index.first < 0 or index.stride < 1:
+    if index is None or not _writes_each_row_once(index, view):
         return Refusal("the index is not known to be a row of its own in every iteration", node)
     reads = tuple((user, k) for user, k in carry.previous.uses() if (user, k) != (node, 0))
     for user, k in reads:
         if not _reads_shape_only(user, k):
             return Refusal(f"the body reads '{carry.previous.name}', whose rows it writes", user)
     return RowWrites(carry, node, row, extra, axis, index, elementwise, reads)
+
+
+def _writes_each_row_once(index: Index, view: View) -> bool:
+    lowest, highest = index.lowest(view), index.highest(view)
+    of_one_sign = (lowest is not None and lowest >= 0) or (highest is not None and highest < 0)
+    return index.stride != 0 and of_one_sign
 
 
 def _reads_shape_only(node: ir.Node, position: int) -> bool:
@@ -139,7 +146,10 @@ def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> i
 def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> ir.Node:
     carry, axis = writes.carry, writes.axis
     initial, guard = types[carry.initial].shape, may_run_zero_times(view, types)
-    in_all_rows = writes.index == Index(0, 1) and _rows_are_iterations(view, carry.initial, axis, types)
+    trip = trip_of(view, types)
+    from_the_end = not isinstance(trip, Refusal) and backwards(writes.index, trip)
+    in_order = writes.index == Index(0, 1) or from_the_end
+    in_all_rows = in_order and _rows_are_iterations(view, carry.initial, axis, types)
     for user, k in writes.shape_reads:
         user.replace_input_with(k, carry.initial)
     element, row = writes.row, types[writes.row]
@@ -157,7 +167,7 @@ def _rewrite(view: View, writes: RowWrites, types: Types, journal: Journal) -> i
         rows = with_rows_of(emit, rows, _row_shape(emit, carry.initial, axis))
     rank = len(initial or ())
     if covered:
-        result = emit.move_axis(rows, rank, 0, axis)
+        result = emit.move_axis(emit.flip(rows) if from_the_end else rows, rank, 0, axis)
     else:
         target = emit.move_axis(carry.initial, rank, axis, 0) if axis else carry.initial
         count = emit.extent(stack.value, 0)
@@ -181,11 +191,15 @@ def _row_shape(emit: Emitter, tensor: ir.Value, axis: int) -> ir.Value:
 
 
 def _indices(emit: Emitter, count: ir.Value, index: Index) -> ir.Value:
-    """The rows that were written: first, first + stride, ... as int64 of shape [count, 1]."""
-    if index.stride != 1:
-        count = emit.op("Mul", [count, emit.const(index.stride)])
-    end = emit.op("Add", [count, emit.const(index.first)]) if index.first else count
-    return emit.unsqueeze(emit.op("Range", [emit.const(index.first), end, emit.const(index.stride)]), [1])
+    """The rows that `count` iterations wrote: first, first + stride, ... as int64 of shape [count, 1]."""
+    start, end = emit.const(index.first), emit.op("Mul", [count, emit.const(index.stride)])
+    if index.stride == 1:
+        end = count
+    if index.trips:
+        start = emit.op("Add", [count, start])
+    if index.trips or index.first:
+        end = emit.op("Add", [end, start])
+    return emit.unsqueeze(emit.op("Range", [start, end, emit.const(index.stride)]), [1])
 
 
 def _rows_are_iterations(view: View, initial: ir.Value, axis: int, types: Types) -> bool:

@@ -11,7 +11,7 @@ from looplift.passes.vectorize.axes import shifted
 from looplift.passes.vectorize.context import OverTime, Rule
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.refusal import Refusal, Refused
-from looplift.patterns.loops.index import Index, index_of
+from looplift.patterns.loops.index import Index, backwards, index_by_trips
 from looplift.patterns.loops.rows.cuts import Negative, RowCut
 
 
@@ -35,8 +35,12 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 def read_rows(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, index_rank: int) -> ir.Value:
     """``data`` at the index of every iteration along `axis`: [T, before axis, index axes, behind axis]."""
     source = over.outside(data)
-    if index_rank == 0 and reads_every_row(over, data, index_of(indices, over.view, over.types), axis):
-        return over.emit.move_axis(source, over.rank(data), axis, 0)
+    index = index_by_trips(indices, over.view, over.types) if index_rank == 0 else None
+    if index is not None and has_a_row_each(over, data, axis):
+        if index == Index(0, 1):
+            return over.emit.move_axis(source, over.rank(data), axis, 0)
+        if backwards(index, over.trip) and over.emit.opset >= 10:
+            return over.emit.flip(over.emit.move_axis(source, over.rank(data), axis, 0))
     return gathered(over, data, over.stack(indices), axis, index_rank)
 
 
@@ -49,11 +53,11 @@ def gathered(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, index
     return over.emit.transpose(picked, [*lead, *(k for k in range(total) if k not in lead)])
 
 
-def reads_every_row(over: OverTime, data: ir.Value, index: Index | None, axis: int) -> bool:
-    """Whether iteration k reads row k, and there are as many rows as iterations, for certain."""
+def has_a_row_each(over: OverTime, data: ir.Value, axis: int) -> bool:
+    """Whether there are as many rows as iterations, for certain."""
     shape = over.types[data].shape
     extent = shape[axis] if shape is not None else None
-    return index == Index(0, 1) and extent is not None and extent == over.trip.extent
+    return extent is not None and extent == over.trip.extent
 
 
 def gather_elements(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:

@@ -17,7 +17,7 @@ from looplift.patterns.graph.shapes import range_extent
 from looplift.patterns.graph.types import Dim, Types
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import View
-from looplift.patterns.loops.index import Index, index_of
+from looplift.patterns.loops.index import Index, index_by_trips
 
 RELAYS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Ops through which the numbers of a lane are followed; where they lie afterwards is read off the shape."""
@@ -95,7 +95,7 @@ def _uniform(value: ir.Value, view: View, types: Types) -> Index | None:
     while node is not None and node.op_type in ("Expand", "Unsqueeze", "Identity") and node.inputs[0] is not None:
         value, node = node.inputs[0], node.inputs[0].producer()
     shape = types[value].shape
-    return index_of(value, view, types) if shape is not None and all(dim == 1 for dim in shape) else None
+    return index_by_trips(value, view, types) if shape is not None and all(dim == 1 for dim in shape) else None
 
 
 __all__ = ["SliceWrite", "slice_write"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx_ir.passes.common import ShapeInferencePass
 
+from looplift.passes.pipeline import run_pipeline
 from looplift.passes.stack.stack_scatters import StackScatters
 from tests.helpers import apply, assert_same, model, ops
 
@@ -180,3 +181,82 @@ def test_in_a_branch_a_body_and_a_function():
             for k in (True, False):
                 feed = {"x": np.arange(4, dtype=np.float32), "M": np.array(trips, np.int64), "k": np.array(k)}
                 assert_same(before, after, feed)
+
+
+BACKWARDS = {
+    "n - 1 - i": "n1 = Sub(n, one0) t = Sub(n1, i)",
+    "n - (i + 1)": "i1 = Add(i, one0) t = Sub(n, i1)",
+    "-1 - i": "m1 = Neg(one0) t = Sub(m1, i)",
+    "(n - 1) + i * -1": "m1 = Neg(one0) n1 = Sub(n, one0) d1 = Mul(i, m1) t = Add(n1, d1)",
+}
+
+
+def written_backwards(index: str, count: str = "shape = Shape(x) n = Gather(shape, zero)", where: str = "x", opset=17):
+    made = model(
+        f"""agraph (float[r,3] x, float[3] g0, int64 M) => (float[p,3] y) {{
+            zero = Constant<value_int = 0>() one0 = Constant<value_int = 1>()
+            {count}
+            like = Shape({where}) out0 = ConstantOfShape(like)
+            g, y = Loop(n, , g0, out0) <body = b (int64 i, bool c, float[3] u, float[p,3] out)
+                    => (bool d, float[3] q, float[p,3] out2) {{
+                d = Identity(c) {index}
+                row = Gather(x, t) q = Add(u, row)
+                axes = Constant<value_ints = [0, 1]>() k = Unsqueeze(t, axes)
+                first = Constant<value_ints = [0]>() w = Unsqueeze(q, first)
+                out2 = ScatterND(out, k, w)
+            }}>
+        }}""",
+        opset,
+    )
+    ShapeInferencePass()(made)
+    return made
+
+
+def backward_feeds(rows, trips=0):
+    x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
+    x[1:2] = np.nan, -0.0, np.inf
+    return {"x": x, "g0": np.full(3, -0.0, np.float32), "M": np.array(trips)}
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+@pytest.mark.parametrize("index", BACKWARDS)
+def test_rows_written_from_the_end(index, opset):
+    before = written_backwards(BACKWARDS[index], opset=opset)
+    after = apply(before, StackScatters())
+    assert "ScatterND" not in ops(after.graph)  # as many rows as iterations: the stack, backwards
+    lifted, _ = run_pipeline(before)
+    (node,) = (node for node in lifted.graph if node.op_type == "PrefixSum")
+    assert node.attributes["reverse"].as_int() == 1
+    assert not {"Loop", "Gather", "Range"} & set(ops(lifted.graph))
+    for rows in (0, 1, 2, 7):
+        assert_same(before, after, backward_feeds(rows))
+        assert_same(before, lifted, backward_feeds(rows))
+
+
+@pytest.mark.parametrize("index", ["n - 1 - i", "n - (i + 1)", "(n - 1) + i * -1"])
+def test_rows_written_from_the_end_of_another_tensor(index):
+    """Fewer rows are written than there are, or the count is given: each is written once all the same."""
+    before = written_backwards(BACKWARDS[index], count="n = Identity(M)")
+    after = apply(before, StackScatters())
+    assert "ScatterND" in ops(after.graph)
+    for rows in (0, 1, 5):
+        for trips in (-1, 0, 1, 3, 5, 6):
+            assert_same(before, after, backward_feeds(rows, trips))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "n2 = Sub(n, one0) n3 = Sub(n2, one0) t = Sub(n3, i)",  # -1 in the last iteration: the last row, again
+        "t = Sub(one0, i)",  # 1, 0, -1, ...
+        "two = Add(one0, one0) d2 = Mul(i, two) n1 = Sub(n, one0) t = Sub(n1, d2)",
+        "n2 = Add(n, n) n1 = Sub(n2, one0) t = Sub(n1, i)",
+    ],
+)
+def test_rows_that_may_be_written_twice_stay(index):
+    before = written_backwards(index)
+    after = apply(before, StackScatters(), expect=False)
+    assert "a row of its own" in after.graph.meta["findings"][0].reason
+    lifted, _ = run_pipeline(before)
+    for rows in (0, 1, 2, 5):
+        assert_same(before, lifted, backward_feeds(rows))
