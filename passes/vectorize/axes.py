@@ -9,6 +9,7 @@ import onnx_ir as ir
 from looplift.passes.vectorize.context import OverTime, Rule
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.loops.trip import surely_runs
 
 REDUCTIONS = frozenset(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
@@ -157,6 +158,35 @@ def cumulative(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     return [over.emit.op(node.op_type, [over.stack(_first(node)), over.emit.const(axes[0])], dict(node.attributes))]
 
 
+def _widened(over: OverTime, stack: ir.Value, k: ir.Value, axis: int, rank: int) -> ir.Value:
+    """The stack; where it has no rows, with k more entries along the axis: TopK fails of fewer even so."""
+    emit = over.emit
+    none = emit.op("Cast", [emit.op("Equal", [over.trip_count(), emit.const(0)])], {"to": int(ir.DataType.INT64)})
+    more = emit.op("Reshape", [emit.op("Mul", [k, none]), emit.const([1])])
+    pads = [emit.const([0] * (rank + axis)), more, emit.const([0] * (rank - 1 - axis))]
+    return emit.op("Pad", [stack, emit.op("Concat", pads, {"axis": 0})])
+
+
+def top_k(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
+    """TopK: of each element, as many in every iteration; only sorted, where ties and their order are defined."""
+    value, k = _first(node), node.inputs[1] if len(node.inputs) > 1 else None
+    if k is None or not _int(node, "sorted", 1) or over.view.opset < 11:
+        raise Refused(
+            Refusal("TopK before opset 11, or unsorted, leaves the order of equal elements to the engine", node)
+        )
+    if over.varies(k):
+        raise Refused(Refusal("the number of elements that TopK takes varies", node))
+    (axis,) = shifted(over, node, [_int(node, "axis", -1)], over.rank(value))
+    stack, shape, number = over.stack(value), over.types[value].shape, constant(k, over.view.opset)
+    extent = None if shape is None else shape[axis - over.lead]
+    enough = number is not None and isinstance(extent, int) and bool((number <= extent).all())
+    if not enough and not surely_runs(over.trip):
+        stack = _widened(over, stack, over.outside(k), axis, over.rank(value) + over.lead)
+    attributes = [*(a for a in node.attributes.values() if a.name != "axis"), ir.AttrInt64("axis", axis)]
+    copy = ir.Node("", "TopK", [stack, over.outside(k)], attributes, num_outputs=len(node.outputs))
+    return over.emit.add(copy).outputs
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(REDUCTIONS, reduction),
     "ArgMax": axis_attribute(0),
@@ -170,6 +200,7 @@ RULES: dict[str, Rule] = {
     "Softmax": axis_attribute(-1, since=13),
     "Split": split,
     "Squeeze": squeeze,
+    "TopK": top_k,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
 }

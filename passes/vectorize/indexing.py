@@ -16,7 +16,7 @@ from looplift.patterns.loops.rows.cuts import Negative, RowCut
 
 
 def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
-    """Gather: rows of an invariant tensor at indices that vary, or the same places of a tensor that varies.
+    """Gather: rows of an invariant tensor at indices that vary, the same places of a tensor that varies, or both.
 
     An index out of range fails over time as it does in the loop.
     """
@@ -26,7 +26,7 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     (place,) = shifted(over, node, [axis], over.rank(data))
     if over.varies(data) and over.varies(indices):
-        raise Refused(Refusal("both the tensor and the indices of Gather vary", node))
+        return [_gathered_each(over, node, data, indices, place - over.lead)]
     if over.varies(data):
         return [over.emit.op("Gather", [over.stack(data), over.outside(indices)], {"axis": place})]
     return [read_rows(over, data, indices, place - over.lead, over.rank(indices))]
@@ -51,6 +51,23 @@ def gathered(over: OverTime, data: ir.Value, indices: ir.Value, axis: int, index
     total = over.rank(data) - 1 + index_rank + over.lead
     lead = list(range(axis, axis + over.lead))
     return over.emit.transpose(picked, [*lead, *(k for k in range(total) if k not in lead)])
+
+
+def _gathered_each(over: OverTime, node: ir.Node, data: ir.Value, indices: ir.Value, axis: int) -> ir.Value:
+    """Every iteration's tensor at its own indices, by GatherND along time: [T, before, indices, behind]."""
+    if over.lead > 1:
+        raise Refused(Refusal("both the tensor and the indices of Gather vary, behind a batch axis", node))
+    if over.emit.opset < 12:
+        raise Refused(Refusal("both the tensor and the indices of Gather vary, which needs opset 12", node))
+    emit, rank, places = over.emit, over.rank(data), over.rank(indices)
+    rows = emit.move_axis(over.stack(data), rank + 1, axis + 1, 1)
+    numbers = over.stack(indices)
+    if over.types[indices].dtype != ir.DataType.INT64:
+        numbers = emit.op("Cast", [numbers], {"to": int(ir.DataType.INT64)})
+    picked = emit.op("GatherND", [rows, emit.unsqueeze(numbers, [places + 1])], {"batch_dims": 1})
+    before = range(places + 1, places + 1 + axis)  # these axes stood in front of the one that was read
+    order = [0, *before, *range(1, places + 1), *range(places + 1 + axis, places + rank)]
+    return emit.transpose(picked, order)
 
 
 def has_a_row_each(over: OverTime, data: ir.Value, axis: int) -> bool:

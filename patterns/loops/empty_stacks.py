@@ -20,6 +20,9 @@ from looplift.patterns.graph.types import Dim, Types
 SHAPES_ONLY = frozenset({"Cast", "CastLike", "Flatten", "Identity", "Reshape"})
 """No element, no failure: what reshapes a stack over time keeps its first extent, so that it is as empty after it."""
 
+WIDENED = frozenset({"TopK"})
+"""What would fail of too few entries gets enough of them where there is no row (`passes.vectorize.axes`)."""
+
 ELEMENTWISE = BROADCASTING | {"BitShift", "Div", "Mod", "Pow"}
 
 Shape = tuple[Dim, ...]
@@ -35,7 +38,7 @@ def fits_without_rows(node: ir.Node, types: Types, opset: int, varies: Callable[
         opset: of the default domain.
         varies: whether a body value may differ between iterations.
     """
-    if node.op_type in SHAPES_ONLY or is_total(node, types, opset):
+    if node.op_type in SHAPES_ONLY | WIDENED or is_total(node, types, opset):
         return True
     if node.op_type in ELEMENTWISE:
         return broadcast_surely([types[value].shape for value in dict.fromkeys(node.inputs) if value is not None])

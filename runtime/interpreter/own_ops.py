@@ -69,6 +69,7 @@ def _labels(attributes: Attributes, call: Call, version: int) -> dict[str, Any]:
 
 
 _OPS: Mapping[tuple[str, str], tuple[Callable[..., Any], Arguments]] = {
+    ("", "GatherND"): (tensors.gather_nd, _only("batch_dims")),
     ("", "Mean"): (tensors.mean, _nothing),
     ("", "SequenceEmpty"): (sequences.sequence_empty, _nothing),
     ("", "SequenceConstruct"): (sequences.sequence_construct, _nothing),

@@ -145,6 +145,25 @@ def softmax(x: Array, axis: int, *, flat: bool, log: bool) -> Array:
     return shaped
 
 
+def gather_nd(data: Array, indices: Array, batch_dims: int = 0) -> Array:
+    """Slices of `data` at index tuples, which stand along the last axis of `indices`, behind `batch_dims` equal axes.
+
+    Raises:
+        LoopliftError: the batch axes differ, or the tuples are longer than `data` has axes.
+    """
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not indices.ndim or data.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims + depth > data.ndim:
+        raise LoopliftError(f"indices of shape {indices.shape} do not fit data of shape {data.shape}")
+    places = indices.shape[:-1]
+    batches = [
+        np.arange(extent).reshape([-1 if k == axis else 1 for k in range(len(places))])
+        for axis, extent in enumerate(data.shape[:batch_dims])
+    ]
+    numbers = [np.broadcast_to(each, places) for each in (*batches, *np.moveaxis(indices, -1, 0))]
+    result: Array = data[tuple(numbers)] if numbers else np.broadcast_to(data, (*places, *data.shape))
+    return np.array(result)
+
+
 def mean(first: Array, *others: Array) -> Array:
     """Mean of operands that broadcast: added one by one, in their own type, then divided by their number."""
     total = first

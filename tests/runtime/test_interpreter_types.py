@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from sessions import assert_same, f32, i64, model, run
+from sessions import assert_same, f32, i64, in_onnxruntime, model, run
 
 from looplift.runtime import LoopliftError, Session
 
@@ -198,3 +198,22 @@ def test_ops_of_one_tensor_take_a_scalar(op):
     assert got.dtype == np.float32
     if "Random" not in op and op != "Bernoulli":
         assert_same(got, np.float32({"Softsign": 1 / 3, "ReduceLogSumExp": 0.5}[op]))
+
+
+@pytest.mark.parametrize(
+    ("data", "indices", "batch"), [((0, 3), (0, 1), 1), ((2, 3, 4), (2, 5, 2), 1), ((3, 4), (2, 0), 0)]
+)
+@pytest.mark.parametrize("kind", ["float", "string"])
+def test_gather_nd_of_any_extents(data, indices, batch, kind):
+    text = f"""g ({kind}[{",".join("abc"[: len(data)])}] x, int64[{",".join("def"[: len(indices)])}] i) => ({kind}[] y) {{
+        y = GatherND<batch_dims = {batch}>(x, i)
+    }}""".replace("[] y", f"[{','.join('pqrs'[: len(indices) - 1 + len(data) - batch - indices[-1]])}] y")
+    x = (
+        np.arange(np.prod(data))
+        .reshape(data)
+        .astype(np.float32 if kind == "float" else str)
+        .astype(np.float32 if kind == "float" else object)
+    )
+    feeds = {"x": x, "i": np.random.default_rng(0).integers(-3, 3, indices)}
+    proto = model(text)
+    assert_same(run(proto, **feeds), in_onnxruntime(proto, feeds))

@@ -59,6 +59,14 @@ BODIES = {
     "gather from invariant": "out = Gather(m, kt)",
     "gather columns from invariant": "out = Gather<axis = 1>(m, kt)",
     "gather from element": "i = Constant<value_ints = [2, 0]>() out = Gather<axis = 1>(xt, i)",
+    "gather from element at its own index": "out = Gather<axis = 1>(xt, kt)",
+    "gather from vector at its own index": "out = Gather(yt, kt)",
+    "gather from element at its own indices": "a = Constant<value_ints = [0, 1]>() p = Unsqueeze(kt, a) "
+    "q = Concat<axis = 1>(p, p, p) out = Gather<axis = 1>(xt, q)",
+    "gather in 32 bits": "i = Cast<to = 6>(kt) out = Gather<axis = -1>(xt, i)",
+    "top two": "two = Constant<value_ints = [2]>() v, i = TopK(xt, two) out = Gather<axis = 1>(v, kt)",
+    "smallest along the first axis": "one = Constant<value_ints = [1]>() out, i = TopK<axis = 0, largest = 0>(xt, one)",
+    "places of the largest": "two = Constant<value_ints = [2]>() v, i = TopK(xt, two) out = Gather(yt, i)",
     "gather elements": "e = Constant<value = int64[1,2] {1, 0}>() t = Transpose(xt) out = GatherElements(t, e)",
     "expand": "s = Constant<value_ints = [4, 1, 3]>() out = Expand(yt, s)",
     "expand to its own shape": "s = Shape(yt) out = Expand(yt, s)",
@@ -150,7 +158,9 @@ REFUSED = {
     "bounds of Clip vary": "f = Cast<to = 1>(kt) out = Clip(xt, f)",
     "shape that Reshape makes is not known": "one = Constant<value_ints = [-1]>() u = Reshape(kt, one) "
     "s = Concat<axis = 0>(u, one) out = Reshape(xt, s)",
-    "both the tensor and the indices": "out = Gather(xt, kt)",
+    "the number of elements that TopK takes varies": "o = Constant<value_ints = [0]>() e = Unsqueeze(kt, o) "
+    "v, out = TopK(w, e)",
+    "leaves the order of equal elements": "two = Constant<value_ints = [2]>() out, i = TopK<sorted = 0>(xt, two)",
     "Slice at varying bounds": "o = Constant<value_ints = [0]>() e = Unsqueeze(kt, o) out = Slice(w, o, e)",
 }
 
