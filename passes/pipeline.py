@@ -27,7 +27,7 @@ from looplift.passes.graph.names import fix_names, name_default_domain
 from looplift.passes.graph.shapes import Declared, forget_declared, name_extents, prove_shapes
 from looplift.passes.journal import ORIGIN, Care, Journal, Watch
 from looplift.passes.lift.definitions import add_definitions, used_ops
-from looplift.passes.lift.lift_recurrences import LiftRecurrences
+from looplift.passes.lift.lift_recurrences import PROOF, LiftRecurrences
 from looplift.passes.lift.peepholes import Peepholes
 from looplift.passes.lift.reverse_in_node import ReverseInNode
 from looplift.passes.opsets import unread
@@ -54,6 +54,7 @@ from looplift.passes.updates.reroll import Reroll
 from looplift.patterns.graph.budget import budget, one_budget
 from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.walk import every_loop, freeze, loops, places
+from looplift.patterns.loops.cells import STATES
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
 
@@ -256,8 +257,11 @@ def finish(model: ir.Model, declared: Declared) -> None:
 
 
 def unread_outputs(model: ir.Model) -> list[ir.Value]:
-    """First outputs of our nodes that nobody reads: left out, so that no kernel computes them."""
-    nodes = (node for place in places(model) for node in place.graph if node.domain == DOMAIN)
+    """First outputs of the nodes that stand for a loop that nobody reads: left out, so that no kernel computes them."""
+    every = (node for place in places(model) for node in place.graph)
+    nodes = (
+        node for node in every if node.domain == DOMAIN or (node.op_type in STATES and PROOF in node.metadata_props)
+    )
     return [node.outputs[0] for node in nodes if not is_used(node.outputs[0])]
 
 

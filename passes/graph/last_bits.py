@@ -16,8 +16,8 @@ from looplift.patterns.engines.onnxruntime import PACKED
 from looplift.patterns.graph.values import nodes_within
 
 SUMS = frozenset(
-    "CumSum Einsum Gemm LogSoftmax MatMul ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd "
-    "ReduceSum ReduceSumSquare Softmax".split()
+    "CumSum Einsum GRU Gemm LSTM LogSoftmax MatMul RNN ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean "
+    "ReduceProd ReduceSum ReduceSumSquare Softmax".split()
 )
 FUNCTIONS = frozenset(
     "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Pow Reciprocal Selu Sigmoid Sin Sinh "

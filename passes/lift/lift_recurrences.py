@@ -22,7 +22,10 @@ Legality, each shown for the loop at hand or the loop stays:
 10. What is written exists in the model's opset: extents that may be zero need the Reshape of opset 14, constants other
     than floats and small integers opset 9; and before opset 11 a smaller loop keeps a carry, since Loop-1 wants one.
 11. No attribute of a node that is moved refers to one of a function, and none holds a graph.
-12. Several addends are joined only where additions wrap (integers), or bits are not asked for; a sign is taken out of a
+12. A node of a whole series stands for a cell (LSTM, GRU, RNN) that takes one step in each iteration, whose states
+    are the carries, and whose weights do not vary (`patterns.loops.cells`); where there may be no step, in an If.
+    Of an LSTM's c nothing but the last is read, since the operator hands out no other.
+13. Several addends are joined only where additions wrap (integers), or bits are not asked for; a sign is taken out of a
     term only where the element type is known.
 
 Not a condition, but asked too: that the target gains by it (`passes.targets.gain`).
@@ -40,7 +43,14 @@ from collections.abc import Callable, Container, Iterable, Sequence
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, while_unchanged
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node, replace_value
+from looplift.passes.graph.edit import (
+    drop_unread_outputs,
+    drop_unused_nodes,
+    rebuild_loop,
+    rebuild_scan,
+    remove_node,
+    replace_value,
+)
 from looplift.passes.graph.emit import Emitter, Refuse
 from looplift.passes.graph.last_bits import MARK
 from looplift.passes.journal import Journal
@@ -49,7 +59,7 @@ from looplift.passes.vectorize import OverTime
 from looplift.passes.vectorize.rules import RULES
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs
+from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs, with_inner
 from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, ScanView, View, view_of
 from looplift.patterns.graph.walk import Place, loops, node_name
 from looplift.patterns.loops.dependence import Dependence
@@ -226,10 +236,14 @@ class Attempt:
         name = node_name(loop)
         self.emit.insert_before(loop)
         origin = journal.origin(loop) or f"{place.path.rstrip('/')}/{name}"
-        for node in self.emit.nodes:
+        every = [inner for node in self.emit.nodes for inner in with_inner(node)]
+        for node in every:
             node.metadata_props[LIFTED_FROM] = origin
         for old, new in self.replacements:
             replace_value(old, new)
+        for node in self.emit.nodes:
+            if node.op_type == "If":
+                drop_unread_outputs(node)
         for proof, node in self.parts.nodes:
             node.name = f"{name}/{proof.carry.previous.name}"
             node.metadata_props[RECURRENCE] = str(proof.evolution)
@@ -237,7 +251,7 @@ class Attempt:
             journal.found(loop, f"{proof.carry.previous.name}: {proof.evolution}")
         ops = sorted({node.op_type for _, node in self.parts.nodes})
         journal.did(loop, f"lifted into {', '.join(ops)}" if ops else "computed for all iterations at once")
-        sums = sorted({node.op_type for node in self.emit.nodes if node.metadata_props.get(MARK) == "sums"})
+        sums = sorted({node.op_type for node in every if node.metadata_props.get(MARK) == "sums"})
         if sums:
             text = f"{', '.join(sums)} of all iterations at once: an engine may add in another order (last bits)"
             journal.did(loop, text)

@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import not_negative, to_scalar
+from looplift.passes.recurrences.cells import CellSeries
+from looplift.passes.recurrences.cells import all_steps as all_cell_steps
 from looplift.passes.recurrences.nested import all_steps, by_iteration, outer_states
 from looplift.passes.recurrences.nodes import add_step, linear_recurrence, new_node, prefix_sum
 from looplift.passes.vectorize import OverTime
@@ -17,7 +19,7 @@ from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView, ScanInput, View
-from looplift.patterns.loops.evolution import AddStep, Continued, PrefixSum
+from looplift.patterns.loops.evolution import AddStep, CellState, Continued, LinearRecurrence, PrefixSum
 from looplift.patterns.loops.trip import Scanned, Trip
 from looplift.patterns.recurrences.recurrence import RecurrenceProof
 
@@ -42,12 +44,20 @@ class MovingParts:
         self._nodes: dict[tuple[int, bool], ir.Node] = {}
         self._busy: set[int] = set()
         self._overwritten: dict[int, ir.Value] = {}
+        self._cells: dict[int, CellSeries] = {}
         self._count: ir.Value | None = None
 
     @property
     def nodes(self) -> Sequence[tuple[RecurrenceProof, ir.Node]]:
         """The recurrence nodes made so far, with the proof of each."""
         found = [(self._answers[index], node) for (index, _), node in self._nodes.items()]
+        states = [(answer, self._cell_of(index)) for index, answer in self._answers.items()]
+        made = [
+            (answer, self._cells[id(state.node)].node)
+            for answer, state in states
+            if state and id(state.node) in self._cells
+        ]
+        found += made
         return [(proof, node) for proof, node in found if isinstance(proof, RecurrenceProof)]
 
     def stack(self, value: ir.Value, over: OverTime) -> ir.Value | None:
@@ -64,7 +74,10 @@ class MovingParts:
         for carry in view.carries:
             if value is carry.previous:
                 return self._states(carry, over, previous=True)
-            if source(value) is source(carry.updated) and self._is_recurrence(carry):
+            cell = self._cell_of(carry.index)
+            if cell is not None and value.producer() is cell.node:
+                return self._cell(carry, cell, over).stack(value.index() or 0, over, cell.node)
+            if cell is None and source(value) is source(carry.updated) and self._is_recurrence(carry):
                 return self._states(carry, over, previous=False)
             inner = self._inner(carry)
             if inner is not None and any(value is rows for rows in inner.node.outputs[1:]):
@@ -89,6 +102,9 @@ class MovingParts:
         """The carry's value after the last iteration, or its initial value if there is none."""
         if carry.index in self._is_overwritten:
             return self._emit.op("Gather", [self._with_initial(carry, over), self._emit.const(-1)], {"axis": 0})
+        cell = self._cell_of(carry.index)
+        if cell is not None:
+            return self._cell(carry, cell, over).finals[cell.place]
         for previous in (True, False):
             if (carry.index, previous) in self._nodes:
                 return self._nodes[carry.index, previous].outputs[0]
@@ -165,7 +181,10 @@ class MovingParts:
 
     def previous_states(self, carry: Carry, over: OverTime) -> ir.Value:
         """The states before each step as they are. Where the first one has another shape, the model fails too."""
-        if carry.index in self._is_overwritten:
+        cell = self._cell_of(carry.index)
+        if cell is not None:
+            self._cell(carry, cell, over)
+        if cell is not None or carry.index in self._is_overwritten:
             return self._emit.slice(self._with_initial(carry, over), 0, -1, 0)
         return self._rows(carry, over, previous=True)
 
@@ -181,6 +200,22 @@ class MovingParts:
     def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
         node, inner = self._node(carry, over, previous=previous), self._inner(carry)
         return node.outputs[1] if inner is None else outer_states(node.outputs[1], inner, over, previous=previous)
+
+    def _cell_of(self, index: int) -> CellState | None:
+        """The cell that the carry is a state of, if it is one."""
+        proof = self._answers[index]
+        found = proof.evolution if isinstance(proof, RecurrenceProof) else None
+        return found if isinstance(found, CellState) else None
+
+    def _cell(self, carry: Carry, state: CellState, over: OverTime) -> CellSeries:
+        if id(state.node) not in self._cells:
+            with self._once(carry):
+                states = [self._cell_of(each.index) for each in state.carries]
+                proven = [each for each in states if each is not None]
+                if len(proven) < len(states):
+                    raise Refused(Refusal(f"another state of {state.node.op_type} is no recurrence", state.node))
+                self._cells[id(state.node)] = all_cell_steps(proven, over)
+        return self._cells[id(state.node)]
 
     def _inner(self, carry: Carry) -> Continued | None:
         """The inner recurrence that carries the state on, if it is one."""
@@ -219,6 +254,7 @@ class MovingParts:
             return all_steps(proof.carry, proof.evolution, over, previous)
         if isinstance(proof.evolution, PrefixSum):
             return prefix_sum(proof.carry, proof.evolution, over, previous)
+        assert isinstance(proof.evolution, LinearRecurrence), "cells have a node of their own"
         return linear_recurrence(proof.carry, proof.evolution, over, previous)
 
     def _once(self, carry: Carry) -> _Guard:

@@ -12,6 +12,8 @@ packed       ``MatMul``, ``Gemm``, ``LSTM``, ``GRU`` of float32 lay a constant o
              out anew (prepacking) at depth 0 and 1, not further out, and then multiply  most from K = 16
              with another kernel. Not: double, ``RNN``, ``Einsum``, the left operand,
              integers (exact).
+stepped      ``LSTM``, ``GRU`` multiply what all their steps read at once, where the weights  any optimizers; a batch of
+             are not packed; ``RNN`` always.                                             one, K from 3
 blocked      ``Conv`` of float32 with constant weights at depth 0 becomes NCHWc, and     all optimizers
              fuses with what follows.
 transposed   A product and the ``Transpose`` of an operand become one (``FusedMatMul``,  extended; one row, from

@@ -20,6 +20,7 @@ from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import made_by, source
 from looplift.patterns.graph.view import Carry, View
+from looplift.patterns.loops.cells import CellState, cell_state
 from looplift.patterns.loops.continued import Continued, continued
 from looplift.patterns.loops.dependence import Dependence
 
@@ -96,7 +97,7 @@ class Unknown:
         return f"not a known recurrence: {self.refusal}"
 
 
-Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Continued | Overwritten | Unknown
+Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Continued | CellState | Overwritten | Unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,6 +274,9 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
     inner = continued(carry, dependence)
     if inner is not None:
         return inner
+    cell = cell_state(carry, dependence, types)
+    if cell is not None:
+        return Unknown(cell) if isinstance(cell, Refusal) else cell
     image = Walk(carry, dependence, types, reassociate=not exact).image(carry.updated)
     if image is None:
         return Overwritten(carry.updated)
@@ -289,6 +293,7 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
 
 __all__ = [
     "AddStep",
+    "CellState",
     "Continued",
     "Evolution",
     "Invariant",

@@ -95,4 +95,4 @@ def _counted(view: LoopView, types: Types) -> Counted | Refusal:
 
 def surely_runs(trip: Trip) -> bool:
     """Whether at least one iteration runs, whatever the inputs are."""
-    return trip.static is not None and trip.static > 0
+    return isinstance(trip.extent, int) and trip.extent > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.loops.evolution import (
     AddStep,
+    CellState,
     Continued,
     Invariant,
     LinearRecurrence,
@@ -12,7 +13,7 @@ from looplift.patterns.loops.evolution import (
     PrefixSum,
     Unknown,
 )
-from looplift.patterns.recurrences import add_step, linear_recurrence, nested, prefix_sum
+from looplift.patterns.recurrences import add_step, cell, linear_recurrence, nested, prefix_sum
 from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof
 
 RECOGNISERS = {
@@ -20,6 +21,7 @@ RECOGNISERS = {
     PrefixSum: prefix_sum.recognise,
     LinearRecurrence: linear_recurrence.recognise,
     Continued: nested.recognise,
+    CellState: cell.recognise,
 }
 """Each form has one recogniser."""
 

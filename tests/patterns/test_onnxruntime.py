@@ -94,6 +94,41 @@ def test_others_do_not_mind(name):
     assert told(near) == told(far)
 
 
+STEPPED = "LSTM GRU RNN".split()
+
+
+def stepped(op: str, *, at_once: bool, **constants: np.ndarray) -> ir.Model:
+    """A node of 9 steps, or a loop around one of each."""
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op] * N
+    inputs = f"float[9,B,{K}] x, float[1,B,{N}] p, float[1,B,{N}] q, float[1,{gates},{K}] w, float[1,{gates},{N}] h"
+    states, more = ("p, q", "p_, q_") if op == "LSTM" else ("p", "p_")
+    given_back = ", ".join(f"{name}n" for name in more.split(", "))
+    cell = f"{op} <hidden_size = {N}>"
+    body = f'y, yh = {cell} (x, w, h, "", "", {states}) r = Squeeze (y, one)'
+    if not at_once:
+        ports, results = (
+            ", ".join(f"float[1,B,{N}] {name}" for name in names.split(", ")) for names in (more, given_back)
+        )
+        body = f"""n = Constant <value = int64 {{9}}> () zero = Constant <value = int64[1] {{0}}> ()
+            {states.replace("p", "a").replace("q", "b")}, r = Loop (n, "", {states}) <body = f (int64 i, bool c, {ports})
+              => (bool d, {results}, float[1,B,{N}] y) {{ d = Identity (c) xi = Gather (x, i) xs = Unsqueeze (xi, zero)
+                ys, {given_back} = {cell} (xs, w, h, "", "", {more}) y = Squeeze (ys, zero) }}>"""
+    rows = f"float[9,B,{N}] r" if at_once else f"float[9,1,B,{N}] r"
+    return given(f"main ({inputs}) => ({rows}) {{ one = Constant <value = int64[1] {{1}}> () {body} }}", **constants)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("op", STEPPED)
+def test_steps_of_a_batch_of_one_are_multiplied_at_once(op, packed, batch):
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op] * N
+    weights = {"w": drawn(1, gates, K), "h": drawn(1, gates, N)}
+    feeds = {"x": drawn(9, batch, K), "p": drawn(1, batch, N), "q": drawn(1, batch, N)} | weights
+    known = weights if packed else {}
+    one, other = (bits(stepped(op, at_once=at_once, **known), feeds, "all") for at_once in (True, False))
+    assert (one == other) == (batch > 1 or (packed and op != "RNN"))
+
+
 def test_conv_minds_whether_its_weights_are_in_its_graph():
     w, x = drawn(32, 16, 3, 3), drawn(1, 16, 9, 9)
     inputs = "float[1,16,9,9] x, float[32,16,3,3] w"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -115,26 +116,41 @@ def nothing(initial: ir.Value, *, final: bool, rows: ir.Value | None) -> Form:
 
 def choose_at_run_time(emit: Emitter, condition: ir.Value, then: Form, otherwise: Form) -> Results:
     """An If: one form where the condition holds, another where it does not."""
-    (left, wanted), (right, _) = _branch(emit, then, "then"), _branch(emit, otherwise, "otherwise")
+    wanted: list[Results] = []
+
+    def branch(form: Form) -> Callable[[Emitter], list[ir.Value]]:
+        def write(inner: Emitter) -> list[ir.Value]:
+            wanted.append(form(inner))
+            return [value for value in (wanted[-1].final, wanted[-1].rows) if value is not None]
+
+        return write
+
+    outputs = iter(either(emit, condition, branch(then), branch(otherwise)))
+    final = next(outputs) if wanted[0].final is not None else None
+    return Results(final, next(outputs) if wanted[0].rows is not None else None)
+
+
+def either(
+    emit: Emitter,
+    condition: ir.Value,
+    then: Callable[[Emitter], Sequence[ir.Value]],
+    otherwise: Callable[[Emitter], Sequence[ir.Value]],
+) -> Sequence[ir.Value]:
+    """The outputs of an If whose branches write as many values each."""
+    left, right = _branch(emit, then, "then"), _branch(emit, otherwise, "otherwise")
     attributes = [ir.AttrGraph("then_branch", left), ir.AttrGraph("else_branch", right)]
     node = emit.add(ir.Node("", "If", [condition], attributes, num_outputs=len(left.outputs)))
     for output, a, b in zip(node.outputs, left.outputs, right.outputs, strict=True):
         output.type = a.type or b.type
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             output.shape = ir.Shape([x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)])
-    outputs = iter(node.outputs)
-    final = next(outputs) if wanted.final is not None else None
-    return Results(final, next(outputs) if wanted.rows is not None else None)
+    return node.outputs
 
 
-def _branch(emit: Emitter, form: Form, name: str) -> tuple[ir.Graph, Results]:
+def _branch(emit: Emitter, write: Callable[[Emitter], Sequence[ir.Value]], name: str) -> ir.Graph:
     """A graph without inputs; what it returns, it makes."""
     inner = Emitter(emit.opset, Types())
-    results = form(inner)
+    results = write(inner)
     made = {id(output) for node in inner.nodes for output in node.outputs}
-    outputs = [
-        value if id(value) in made else inner.op("Identity", [value])
-        for value in (results.final, results.rows)
-        if value is not None
-    ]
-    return ir.Graph([], outputs, nodes=inner.nodes, name=name), results
+    outputs = [value if id(value) in made else inner.op("Identity", [value]) for value in results]
+    return ir.Graph([], outputs, nodes=inner.nodes, name=name)
