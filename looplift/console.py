@@ -21,7 +21,8 @@ from rich.text import Text
 
 from looplift import messages
 from looplift.bench import Row
-from looplift.legality import subgraphs_of
+from looplift.patterns.graph.operators import STANDARD
+from looplift.patterns.graph.values import subgraphs
 from looplift.report import Report, outcome, short_names, title
 from looplift.runtime.text import visible
 from looplift.verification.cases.made_up import Feeds
@@ -103,8 +104,8 @@ def count_ops(model: ir.Model) -> dict[str, int]:
 
 def _op_names(graph: ir.Graph) -> Iterator[str]:
     for node in graph:
-        yield f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        for inner in subgraphs_of(node):
+        yield f"{node.domain}::{node.op_type}" if node.domain not in STANDARD else node.op_type
+        for inner in subgraphs(node):
             yield from _op_names(inner)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import STANDARD
 from looplift.runtime.errors import LoopliftError
 
 _DTYPES = frozenset(dtype.value for dtype in ir.DataType if dtype != ir.DataType.UNDEFINED)
@@ -93,7 +94,7 @@ def _check_bodies(node: onnx.NodeProto) -> None:
     names = [attribute.name for attribute in node.attribute]
     if len(set(names)) < len(names):
         raise LoopliftError(f"{what} has two attributes of one name; export the model again")
-    if node.domain in ("", "ai.onnx") and node.op_type in _BODIES:
+    if node.domain in STANDARD and node.op_type in _BODIES:
         graphs = {attribute.name for attribute in node.attribute if attribute.HasField("g")}
         if graphs != _BODIES[node.op_type] or any(attribute.graphs for attribute in node.attribute):
             wanted = ", ".join(sorted(_BODIES[node.op_type]))

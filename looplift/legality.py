@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import STANDARD
+from looplift.patterns.graph.values import subgraphs
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
-
-STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ def loop_nodes(model: onnx.ModelProto) -> Iterator[LoopNode]:
 
 def _loops(nodes: Sequence[onnx.NodeProto], path: str) -> Iterator[LoopNode]:
     for index, node in enumerate(nodes):
-        if node.domain in STANDARD_DOMAINS and node.op_type in ("Loop", "Scan"):
+        if node.domain in STANDARD and node.op_type in ("Loop", "Scan"):
             yield LoopNode(node, path)
         for attribute, graph in subgraphs_of_proto(node):
             yield from _loops(graph.node, _inner_path(path, node, index, attribute))
@@ -180,7 +180,7 @@ def _collect_shadowing(graph: ir.Graph, outer: frozenset[str], found: list[ir.Va
     found += [value for value in own if value.name in outer]
     visible = outer | {value.name for value in own if value.name}
     for node in graph:
-        for inner in subgraphs_of(node):
+        for inner in subgraphs(node):
             _collect_shadowing(inner, visible, found)
 
 
@@ -191,15 +191,6 @@ def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
         if id(value) not in seen:
             seen.add(id(value))
             yield value
-
-
-def subgraphs_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def unshadow(model: ir.Model) -> None:
@@ -220,5 +211,5 @@ def unshadow(model: ir.Model) -> None:
 def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from values_of(graph)
     for node in graph:
-        for inner in subgraphs_of(node):
+        for inner in subgraphs(node):
             yield from _all_values(inner)

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from looplift.passes.graph.edit import remove_node, replace_value
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import label
 from looplift.patterns.graph.shapes import equal_entries
 from looplift.patterns.graph.types import Types
@@ -22,7 +23,7 @@ def taken_branch(node: ir.Node, types: Types, opset: int) -> ir.Graph | None:
     exports ``squeeze`` of an axis as such an If. Two results of the graph that are one value in the branch need an
     Identity, which takes sequences from opset 14 and optionals from 16.
     """
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node, "If"):
         return None
     condition = scalar(node.inputs[0], opset)
     if condition is None:

@@ -10,6 +10,7 @@ from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.values import defined_in, is_used, source
 from looplift.patterns.graph.view import Carry, LoopView, View, view_of
@@ -85,7 +86,7 @@ def _copied_from(value: ir.Value, dtype: ir.DataType | None) -> ir.Value:
 
 
 def _casts_to(node: ir.Node, dtype: ir.DataType | None) -> bool:
-    if dtype is None or node.domain not in ("", "ai.onnx"):
+    if dtype is None or not is_standard(node):
         return False
     if node.op_type == "CastLike":
         like = node.inputs[1]

@@ -12,8 +12,8 @@ from looplift.passes.graph.edit import keep_notes
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
-from looplift.patterns.graph.deterministic import is_deterministic
-from looplift.patterns.graph.speculatable import is_total
+from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.speculatable import is_deterministic, is_total
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import nodes_within, reads, source
 from looplift.patterns.graph.view import LoopView, View
@@ -73,7 +73,7 @@ def _ask_initial_values(model: ir.Model, view: View, journal: Journal) -> bool:
     types: Types | None = None
     changed = False
     for node in nodes_within(view.body):
-        position = ASKS_ONLY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        position = ASKS_ONLY.get(node.op_type) if is_standard(node) else None
         asked = node.inputs[position] if position is not None and position < len(node.inputs) else None
         carry = carries.get(id(source(asked))) if asked is not None else None
         if position is None or carry is None:
@@ -116,7 +116,7 @@ def _gainful(fixed: list[ir.Node]) -> list[ir.Node]:
 def _is_plain_constant(value: ir.Value) -> bool:
     node = value.producer()
     if node is not None:
-        return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+        return is_standard(node, "Constant")
     return value.is_initializer() and not value.is_graph_input()
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX
 from looplift.passes.stack.stacking import constant_axes
-from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.constants import INT64_MAX, constant
+from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.types import Types
 
 D = ir.DataType
@@ -57,7 +57,7 @@ class Site:
     def before(self, value: ir.Value | None, op_type: str) -> Site | None:
         """The node that makes a value, if it is of this type."""
         node = value.producer() if value is not None else None
-        standard = node is not None and node.domain in ("", "ai.onnx") and node.op_type == op_type
+        standard = is_standard(node) and node.op_type == op_type
         return Site(node, self.types, self.opset) if node is not None and standard else None
 
     def keeps_shape_of(self, value: ir.Value | None) -> bool:
@@ -76,8 +76,8 @@ Rule = Callable[[Site], "ir.Value | None"]
 
 def copied_value(node: ir.Node, types: Types, opset: int) -> ir.Value | None:
     """The input whose value the node's first output has, bit for bit and in shape, or None."""
-    rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if rule is None or any(attribute.is_ref() for attribute in node.attributes.values()):
+    rule = RULES.get(node.op_type) if is_standard(node) else None
+    if rule is None or has_references(node):
         return None
     return rule(Site(node, types, opset))
 

@@ -10,10 +10,10 @@ from looplift.passes.count.first_iteration import Given, before_first_iteration,
 from looplift.passes.count.threshold import Threshold
 from looplift.passes.graph.body_types import types_around
 from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Condition, Integer, Integers, constant
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.constants import INT64_MAX, scalar
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import source

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, while_unchanged
 from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, replace_value
-from looplift.passes.graph.emit import INT64_MAX, INT64_MIN, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Integers, constant
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, scalar
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import is_used, source
 from looplift.patterns.graph.view import Carry, LoopView, view_of

@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import defined_in, source, subgraphs
+from looplift.patterns.graph.values import defined_in, has_subgraphs, source
 from looplift.patterns.graph.view import LoopView
-from looplift.patterns.loops.dependence import NONDETERMINISTIC
-from looplift.patterns.loops.induction import STANDARD, Motions, Progression
+from looplift.patterns.loops.induction import Motions, Progression
 
 Given = Mapping[int, ir.Value]
 """Outer values that stand for body values, by the identity of the latter."""
@@ -70,10 +70,10 @@ def replay(value: ir.Value, given: Given, view: LoopView, types: Types, emitter:
             return emitter.const(array)
         if node is None:
             return Refusal(f"the exit test reads '{inner.name}' of the iteration itself", view.node)
-        copied = node.op_type in ("Identity", "Squeeze", "Unsqueeze", "Reshape") and node.domain in STANDARD
+        copied = has(node, Trait.RESHAPES)
         if copied and node.inputs[0] is not None and types[node.inputs[0]].shape in ((), (1,)):
             return outside(node.inputs[0])
-        if not is_total(node, types, view.opset) or any(True for _ in subgraphs(node)):
+        if not is_total(node, types, view.opset) or has_subgraphs(node):
             return Refusal(f"{node.op_type} in the exit test might fail, where the loop runs no iteration", node)
         inputs = [None if operand is None else outside(operand) for operand in node.inputs]
         refused = next((operand for operand in inputs if isinstance(operand, Refusal)), None)
@@ -104,7 +104,7 @@ def same(left: ir.Value, right: ir.Value, opset: int) -> bool:
 
 
 def _same_op(left: ir.Node, right: ir.Node) -> bool:
-    if left.domain not in STANDARD or left.op_type in NONDETERMINISTIC or any(True for _ in subgraphs(left)):
+    if not is_standard(left) or has(left, Trait.RANDOM) or has_subgraphs(left):
         return False
     if (left.op_type, left.domain, len(left.inputs)) != (right.op_type, right.domain, len(right.inputs)):
         return False

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from looplift.passes.graph.edit import constant_node, drop_unused_nodes, insert_before, rebuild_loop
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.values import defined_in, source
 from looplift.patterns.graph.view import LoopView, view_of
 from looplift.patterns.graph.walk import loops
@@ -68,7 +69,7 @@ def _simplify(view: LoopView, journal: Journal) -> bool:
 def _exit_test(view: LoopView) -> ir.Value:
     """What decides about the next iteration, given that this one runs."""
     value = source(view.condition_out)
-    while (node := value.producer()) is not None and node.op_type == "And" and node.domain in ("", "ai.onnx"):
+    while is_standard(node := value.producer(), "And"):
         sides = [source(side) for side in node.inputs if side is not None]
         open_sides = [side for side in sides if side is not view.condition_in and scalar(side, view.opset) is not True]
         if len(open_sides) == 2:

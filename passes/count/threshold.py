@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, INT64_MIN, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Integer, Integers, constant
-from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, scalar
 from looplift.patterns.loops.exit_condition import Comparison
 from looplift.patterns.loops.induction import PRECISION
 

@@ -11,13 +11,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from looplift.patterns.graph.constants import INT64_MIN
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import TensorType, Types, infer_node, is_public
 from looplift.patterns.graph.values import is_used, with_inner
-
-INT64_MAX = np.iinfo(np.int64).max
-INT64_MIN = np.iinfo(np.int64).min
-
 
 Refuse = Callable[[ir.Node, "Emitter"], "Refusal | None"]
 """Why a node may not be written, None if it may."""

@@ -11,8 +11,8 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, INT64_MIN, Emitter
-from looplift.patterns.graph.constants import scalar
+from looplift.passes.graph.emit import Emitter
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, scalar
 
 Condition = ir.Value | bool
 """A bool in the graph, or one that is known."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from looplift.patterns.engines.onnxruntime import PACKED
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.values import nodes_within
 
 SUMS = frozenset(
@@ -35,7 +36,7 @@ them (`passes.graph.weights`); numpy multiplies the same way everywhere.
 def mark(nodes: Iterable[ir.Node]) -> None:
     """Marks those of these nodes whose last bits are the engine's choice."""
     for node in nodes:
-        if node.domain not in ("", "ai.onnx"):
+        if not is_standard(node):
             continue
         if node.op_type in SUMS:
             node.metadata_props[MARK] = "sums"

@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from looplift.passes.graph.last_bits import MARK
 from looplift.patterns.engines.onnxruntime import PACKED, is_constant
-from looplift.patterns.graph.values import STANDARD, defined_in, nodes_within
+from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.values import defined_in, nodes_within
 from looplift.patterns.graph.view import View
 
 
@@ -20,7 +21,7 @@ def keep_near(loop: View, branch: ir.Graph) -> None:
     """
     body, home = loop.body, loop.node.graph
     inside = {id(node) for node in nodes_within(body)}
-    products = [node for node in body if node.op_type in PACKED and node.domain in STANDARD]
+    products = [node for node in body if node.op_type in PACKED and is_standard(node)]
     operands = {id(value): value for node in products for value in node.inputs if value is not None}
     for value in operands.values():
         if defined_in(value, body):

@@ -7,9 +7,10 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.passes.graph.edit import replace_value
-from looplift.passes.graph.emit import INT64_MIN, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.constants import INT64_MIN, constant
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.walk import places
@@ -85,7 +86,7 @@ def _flag(node: ir.Node, name: str) -> bool:
 def unflipped(value: ir.Value | None, opset: int) -> ir.Value | None:
     """What the value is the flip of along axis 0, or None if it is no flip."""
     node = None if value is None else value.producer()
-    if node is None or node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or len(node.inputs) != 5:
+    if not is_standard(node, "Slice") or len(node.inputs) != 5:
         return None
     bounds = [constant(bound, opset) for bound in node.inputs[1:]]
     if any(bound is None or bound.shape != (1,) for bound in bounds):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import not_negative, to_vector
 from looplift.passes.recurrences.forms import cost
 from looplift.passes.recurrences.forms.call import Call, Choice, Form, Results, absorbs, size
@@ -29,6 +29,7 @@ from looplift.passes.recurrences.forms.pieces import (
 from looplift.passes.recurrences.forms.running_sum import SUMMED, running_sum
 from looplift.passes.recurrences.forms.scan import guarded, is_larger, scan_over, ticks
 from looplift.passes.recurrences.forms.unrolled import may_be_written_out, unrolled
+from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.types import TensorType
 
 INITIAL, STEP = 2, 3

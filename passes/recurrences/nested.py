@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX
 from looplift.passes.graph.trip_counts import not_negative
 from looplift.passes.recurrences.nodes import new_node, written
 from looplift.passes.vectorize import OverTime
-from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.constants import INT64_MAX, scalar
 from looplift.patterns.graph.own_nodes import flag, series
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.view import Carry

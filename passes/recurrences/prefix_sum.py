@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.recurrences.forms import cost
 from looplift.passes.recurrences.forms.call import Call, Choice, Form, Results, absorbs, size
 from looplift.passes.recurrences.forms.pieces import last, no_rows
@@ -17,6 +17,7 @@ from looplift.passes.recurrences.forms.running_sum import SUMMED, running_sum
 from looplift.passes.recurrences.forms.scan import guarded, scan_over
 from looplift.passes.recurrences.forms.series import as_rows, element, length, static_length
 from looplift.passes.recurrences.forms.unrolled import may_be_written_out, row_at, unrolled
+from looplift.patterns.graph.constants import INT64_MAX
 
 INITIAL, SERIES = 0, 1
 

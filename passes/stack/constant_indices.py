@@ -15,8 +15,8 @@ from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.graph.trip_counts import to_scalar
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import Array, constant, scalar
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD
 from looplift.patterns.graph.view import LoopView, View
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.evaluate import Simulation
@@ -75,7 +75,7 @@ def _settle(view: LoopView, limit: int, uses: list[tuple[ir.Node, int]], types: 
 
 
 def _index_inputs(node: ir.Node) -> tuple[int, ...]:
-    return READS.get(node.op_type, ()) if node.domain in STANDARD else ()
+    return READS.get(node.op_type, ()) if is_standard(node) else ()
 
 
 def _is_computed(value: ir.Value | None, view: LoopView) -> bool:

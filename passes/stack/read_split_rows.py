@@ -11,6 +11,7 @@ from looplift.passes.graph.edit import remove_node, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import nodes_within, subgraphs
 from looplift.patterns.graph.view import is_loop, is_scan
@@ -52,16 +53,16 @@ def _tensor(split: ir.Node) -> ir.Value:
 
 
 def _splits_rows(node: ir.Node, opset: int) -> bool:
-    if node.op_type != "SplitToSequence" or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node, "SplitToSequence"):
         return False
-    if any(attribute.is_ref() for attribute in node.attributes.values()) or node.outputs[0].is_graph_output():
+    if has_references(node) or node.outputs[0].is_graph_output():
         return False
     lengths = node.inputs[1] if len(node.inputs) > 1 else None
     array = constant(lengths, opset)
     if lengths is not None and (array is None or array.ndim or array != 1):
         return False
     readers = [usage.node for usage in node.outputs[0].uses()]
-    plain = all(reader.op_type in READERS and reader.domain in ("", "ai.onnx") for reader in readers)
+    plain = all(reader.op_type in READERS and is_standard(reader) for reader in readers)
     return plain and any(True for _ in _loops_that_read(node))
 
 

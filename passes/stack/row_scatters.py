@@ -12,17 +12,14 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.passes.stack.stacking import is_positive
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import View
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.index import index_of
 
 OLDEST = 11
 """Opset of ScatterND and ScatterElements."""
-
-SPREADS = frozenset({"Expand", "Tile", "Reshape", "Unsqueeze"})
-"""Operators that make nothing but copies of their first input's elements."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +41,7 @@ class RowScatters:
         """Rewrites every such node in a loop's body, in place; whether there was one."""
 
         def visit(view: View, place: Place) -> bool:
-            found = [node for node in view.body if node.op_type == "ScatterElements" and node.domain in ("", "ai.onnx")]
+            found = [node for node in view.body if is_standard(node, "ScatterElements")]
             if not found or place.opset < OLDEST:
                 return False
             types = types_around(model, view.node).with_body(view)
@@ -57,7 +54,7 @@ class RowScatters:
 
 
 def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
-    if len(node.inputs) != 3 or any(attribute.is_ref() for attribute in node.attributes.values()):
+    if len(node.inputs) != 3 or has_references(node):
         return False
     data, indices, updates = node.inputs
     axis, reduction = node.attributes.get("axis"), node.attributes.get("reduction")
@@ -85,10 +82,6 @@ def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
 
 def _spread(value: ir.Value | None) -> ir.Value | None:
     """The value that this one is copies of."""
-    while value is not None:
-        value = source(value)
-        node = value.producer()
-        if node is None or node.op_type not in SPREADS or node.domain not in ("", "ai.onnx"):
-            return value
+    while value is not None and has(node := value.producer(), Trait.SPREADS):
         value = node.inputs[0]
-    return None
+    return value

@@ -8,10 +8,11 @@ import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around
 from looplift.passes.graph.edit import replace_value
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.constants import INT64_MAX, constant
+from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.types import Dim, Types
 from looplift.patterns.graph.values import defined_in
 from looplift.patterns.graph.view import View
@@ -77,7 +78,7 @@ def _split_in(view: View, outer: Types) -> bool:
     dependence = Dependence(view, types)
     changed = False
     for node in list(view.body):
-        if node.op_type == "Slice" and node.domain in ("", "ai.onnx"):
+        if is_standard(node, "Slice"):
             changed |= any(x is not None and not dependence.invariant(x) for x in node.inputs[1:3]) and _split(
                 node, view, types
             )
@@ -154,11 +155,11 @@ def _entries(value: ir.Value, count: int, view: View, types: Types, emit: Emitte
         return [emit.const(array[k : k + 1]) for k in range(count)]
     if count == 1:
         return [value]
-    if node is None or not defined_in(value, view.body) or node.domain not in ("", "ai.onnx"):
+    if node is None or not defined_in(value, view.body) or not is_standard(node):
         return None
     if node.op_type == "Concat":
         return _parts(node, count, view, types, emit)
-    if node.op_type not in ENTRYWISE or any(attribute.is_ref() for attribute in node.attributes.values()):
+    if node.op_type not in ENTRYWISE or has_references(node):
         return None
     columns = []
     for operand in node.inputs:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, types_inside
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.passes.stack.chosen import compute_always, kept_in_branches, speculated
@@ -27,9 +27,11 @@ from looplift.passes.stack.stacking import (
     with_rows_of,
     without_axis,
 )
+from looplift.patterns.graph.constants import INT64_MAX
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types, infer_node
-from looplift.patterns.graph.values import STANDARD, source
+from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView, is_loop, loop_view
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.rows.appends import Appended, Path, branches
@@ -126,7 +128,7 @@ class _Update:
 
 def _update_of(view: LoopView, carry: Carry) -> _Update | None:
     result, graph, path, results = carry.updated, view.body, Path(), [carry.updated]
-    while (node := source(result).producer()) is not None and node.graph is graph and node.domain in STANDARD:
+    while (node := source(result).producer()) is not None and node.graph is graph and is_standard(node):
         k = source(result).index()
         if node.op_type == "Concat":
             return _Update(node, path, tuple(results))

@@ -10,7 +10,7 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, types_inside
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.passes.stack.stacking import (
@@ -26,9 +26,11 @@ from looplift.passes.stack.stacking import (
     with_rows_of,
     without_axis,
 )
+from looplift.patterns.graph.constants import INT64_MAX
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import source, subgraphs
+from looplift.patterns.graph.values import has_subgraphs, source
 from looplift.patterns.graph.view import Carry, View, view_of
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.index import Index, backwards, index_by_trips
@@ -37,9 +39,6 @@ from looplift.patterns.loops.trip import Counted, trip_of
 
 OLDEST = 11
 """Opset of ScatterND and Range."""
-
-SHAPE_FOLLOWS = frozenset({"Cast", "Gather", "Identity", "Neg", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Ops whose result's shape depends on the first input's shape only, not on its contents."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +86,7 @@ class RowWrites:
 def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal | None:
     """How the body writes rows of the carry; None if no ScatterND updates it."""
     node = source(carry.updated).producer()
-    if node is None or node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx") or node.graph is not view.body:
+    if not is_standard(node, "ScatterND") or node.graph is not view.body:
         return None
     if node.inputs[0] is not carry.previous or len(node.inputs) != 3:
         return None
@@ -124,11 +123,11 @@ def _writes_each_row_once(index: Index, view: View) -> bool:
 
 def _reads_shape_only(node: ir.Node, position: int) -> bool:
     """Whether what the node computes from this input depends, as far as it is used, on the input's shape only."""
-    if node.domain not in ("", "ai.onnx") or position != 0 or any(True for _ in subgraphs(node)):
+    if not is_standard(node) or position != 0 or has_subgraphs(node):
         return False
-    if node.op_type in ("Shape", "Size"):
+    if has(node, Trait.ASKS_SHAPE):
         return True
-    if node.op_type not in SHAPE_FOLLOWS or node.outputs[0].is_graph_output():
+    if not has(node, Trait.SHAPE_FOLLOWS) or node.outputs[0].is_graph_output():
         return False
     return all(_reads_shape_only(user, k) for user, k in node.outputs[0].uses())
 
@@ -230,4 +229,4 @@ def _number_of_rows(value: ir.Value, axis: int, types: Types) -> ir.Value | None
 
 def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
     node = source(value).producer() if value is not None else None
-    return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type == op_type else None
+    return node if is_standard(node) and node.op_type == op_type else None

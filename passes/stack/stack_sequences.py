@@ -29,6 +29,7 @@ from looplift.passes.stack.stacking import (
     with_rows_of,
 )
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used
@@ -112,7 +113,7 @@ def _plan(view: LoopView, carry: Carry, types: Types) -> _Plan | Refusal:
     uses = carry.final.uses()
     readers = tuple(node for node, _ in uses)
     for node in readers:
-        if node.op_type not in READERS or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in READERS or not is_standard(node):
             return Refusal("the sequence is read by an op that has no counterpart on a tensor", node)
     always = speculated(view, appends.elements, types)
     if isinstance(always, Refusal):
@@ -149,7 +150,7 @@ def _reader_refusal(node: ir.Node, plan: _Plan, types: Types, opset: int) -> Ref
         return Refusal("the index is not known to be a scalar", node)
     if node.op_type != "ConcatFromSequence":
         return None
-    if any(attribute.is_ref() for attribute in node.attributes.values()) or "axis" not in node.attributes:
+    if has_references(node) or "axis" not in node.attributes:
         return Refusal("the axis is not known", node)
     axis, new = _int(node, "axis"), _int(node, "new_axis")
     if new and axis == 0:

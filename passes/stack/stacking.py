@@ -15,14 +15,13 @@ import onnx_ir as ir
 from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.constants import INT64_MAX, constant
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types, is_public
 from looplift.patterns.graph.values import defined_in, is_used, source
 from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, View
 from looplift.patterns.loops.trip import surely_runs, trip_of
-
-INT64_MAX = (1 << 63) - 1
 
 Found = TypeVar("Found")
 
@@ -164,7 +163,7 @@ def without_axis(view: View, value: ir.Value, fact: TensorType, axis: int, types
 
 def _adds_axis(node: ir.Node, fact: TensorType, bare: TensorType, types: Types, view: View) -> bool:
     """Whether the node does nothing but add an axis of extent 1 to a value of type `bare`, which gives `fact`."""
-    if fact.shape is None or bare.shape is None or node.domain not in ("", "ai.onnx"):
+    if fact.shape is None or bare.shape is None or not is_standard(node):
         return False
     if node.op_type == "Reshape":
         return types[node.inputs[0]].same_shape(bare)

@@ -14,9 +14,10 @@ from looplift.passes.graph.edit import drop_unused_nodes, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, made_by, source
+from looplift.patterns.graph.values import made_by, source
 from looplift.patterns.graph.view import Carry, View, view_of
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.dependence import Dependence
@@ -136,7 +137,7 @@ class _Reader:
                 raise Refused(Refusal("a factor or addend depends on a state that is not known", value.producer()))
             return AffineForm(0, value)
         node = value.producer()
-        rule = RULES.get(node.op_type) if node is not None and node.domain in STANDARD else None
+        rule = RULES.get(node.op_type) if is_standard(node) else None
         if rule is None or node is None or self._types[value].dtype != self._types[self._state].dtype:
             raise Refused(Refusal("the state goes through what is not affine", node))
         operands = [self._operand(operand) for operand in node.inputs if operand is not None]

@@ -12,6 +12,7 @@ from looplift.passes.graph.edit import drop_unused_nodes, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import source
@@ -71,7 +72,7 @@ def _rewrite(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.
 
 def _choice(carry: Carry, view: View, types: Types, dependence: Dependence) -> Choice | None:
     node = source(carry.updated).producer()
-    if node is None or node.op_type != "Where" or node.domain not in ("", "ai.onnx") or node.graph is not view.body:
+    if not is_standard(node, "Where") or node.graph is not view.body:
         return None
     condition, taken, other = node.inputs
     if condition is None or taken is None or other is None or dependence.reaches(carry.previous, condition):

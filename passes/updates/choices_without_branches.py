@@ -14,10 +14,11 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.operators import TRAITS, Trait, has, has_references, is_standard
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.speculatable import BROADCASTING, UNARY, is_total
+from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import Types, infer_node
-from looplift.patterns.graph.values import STANDARD, behind, source
+from looplift.patterns.graph.values import behind, source
 from looplift.patterns.graph.view import view_of
 from looplift.patterns.graph.walk import Place
 
@@ -32,9 +33,11 @@ CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT FLOAT16 DOUBLE INT8 INT3
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 
-COPIES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
-
-CHEAP = BROADCASTING | UNARY | {"Cast", "Constant", "Div", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+CHEAP = (
+    (TRAITS[Trait.SPECULATABLE] & TRAITS[Trait.ELEMENTWISE])
+    | TRAITS[Trait.RESHAPES]
+    | {"Cast", "Constant", "Div", "Gather"}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +71,7 @@ def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.
     inner = types_inside(view, types)
     updates = {source(carry.updated).producer() for carry in view.carries}
     for node in view.body:
-        if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+        if not is_standard(node, "If"):
             continue
         wanted = node in updates or all(inner[output].dtype == ir.DataType.BOOL for output in node.outputs)
         if wanted and not journal.keeps_inside(node) and _is_cheap(node) and _agrees(node, inner, place):
@@ -83,10 +86,10 @@ def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph]:
 
 
 def _is_cheap(node: ir.Node) -> bool:
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return False
     inside = [inner for branch in _branches(node) for inner in branch]
-    plain = all(inner.op_type in CHEAP and inner.domain in ("", "ai.onnx") for inner in inside)
+    plain = all(inner.op_type in CHEAP and is_standard(inner) for inner in inside)
     return plain and len(inside) <= LARGEST and not any(branch.initializers for branch in _branches(node))
 
 
@@ -122,13 +125,13 @@ def _has_no_minus_zero(value: ir.Value, opset: int) -> bool:
     array, node = constant(value, opset), value.producer()
     if array is not None:
         return array.dtype.kind != "f" or not bool(((array == 0) & np.signbit(array)).any())
-    return node is not None and node.domain in STANDARD and node.op_type in ("Abs", "Exp")
+    return is_standard(node, "Abs", "Exp")
 
 
 def _terms(value: ir.Value, opset: int) -> Sequence[ir.Value | None]:
     """What is added up to the value, any of which keeps it from being -0."""
     node = value.producer() if constant(value, opset) is None else None
-    adds = node is not None and node.domain in STANDARD and node.op_type in ("Identity", "Add", "Sum")
+    adds = is_standard(node, "Identity", "Add", "Sum")
     return node.inputs if node is not None and adds else ()
 
 
@@ -163,11 +166,11 @@ def _chosen(condition: ir.Value, taken: ir.Value, other: ir.Value, emit: Emitter
 
 def _is_negation(value: ir.Value) -> bool:
     node = value.producer()
-    return node is not None and node.op_type == "Not" and node.domain in STANDARD
+    return is_standard(node, "Not")
 
 
 def _copied(value: ir.Value) -> Sequence[ir.Value | None]:
     """What the value is a copy of, if it is one that passes or engines take out."""
     node = value.producer()
-    copies = node is not None and node.domain in STANDARD and node.op_type in COPIES
+    copies = has(node, Trait.RESHAPES)
     return node.inputs[:1] if node is not None and copies else ()

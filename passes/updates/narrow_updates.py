@@ -14,8 +14,9 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, behind
+from looplift.patterns.graph.values import behind
 from looplift.patterns.graph.view import View
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.dependence import Dependence
@@ -63,7 +64,7 @@ class NarrowUpdates:
 
 def _narrows(node: ir.Node) -> bool:
     """A Cast of a sum, difference or product that only it reads."""
-    if node.op_type != "Cast" or node.domain not in STANDARD or node.inputs[0] is None:
+    if not is_standard(node, "Cast") or node.inputs[0] is None:
         return False
     if node.attributes["to"].is_ref():
         return False
@@ -71,7 +72,7 @@ def _narrows(node: ir.Node) -> bool:
     return (
         wide is not None
         and wide.graph is node.graph
-        and wide.domain in STANDARD
+        and is_standard(wide)
         and wide.op_type in ("Add", "Sub", "Mul")
         and len(wide.outputs[0].uses()) == 1
         and not wide.outputs[0].is_graph_output()
@@ -104,7 +105,7 @@ def _may_be_narrowed(cast: ir.Node, narrow: ir.DataType, wide: ir.DataType | Non
 def _is_only_returned(value: ir.Value) -> bool:
     """Whether a value is read by nothing but the end of the body, through copies or not."""
     copies = behind(value, lambda part: (user.outputs[0] for user, _ in part.uses()))
-    return all(user.op_type == "Identity" and user.domain in STANDARD for part in copies for user, _ in part.uses())
+    return all(is_standard(user, "Identity") for part in copies for user, _ in part.uses())
 
 
 def _is_only_read(value: ir.Value, body: ir.Graph) -> bool:
@@ -119,8 +120,7 @@ def _is_only_read(value: ir.Value, body: ir.Graph) -> bool:
         return () if node is None else node.inputs[:1]
 
     return all(
-        (node := maker(part)) is None or (node.op_type in MOVES and node.domain in STANDARD)
-        for part in behind(value, moved)
+        (node := maker(part)) is None or (node.op_type in MOVES and is_standard(node)) for part in behind(value, moved)
     )
 
 
@@ -131,7 +131,7 @@ def _narrowed(
     if value is None:
         return None
     node = value.producer()
-    if node is not None and node.op_type == "Cast" and node.domain in STANDARD and node.inputs[0] is not None:
+    if is_standard(node, "Cast") and node.inputs[0] is not None:
         origin = node.inputs[0]
         if types[origin].dtype == narrow and (narrow == D.INT32 or _is_only_read(origin, body)):
             return origin

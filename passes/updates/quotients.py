@@ -13,8 +13,8 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import Array, constant
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD
 from looplift.patterns.graph.view import View
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.dependence import Dependence
@@ -47,7 +47,7 @@ class QuotientsIntoProducts:
 
 
 def _divides(node: ir.Node) -> bool:
-    return node.op_type == "Div" and node.domain in STANDARD
+    return is_standard(node, "Div")
 
 
 def _rewrite(node: ir.Node, opset: int, dependence: Dependence) -> bool:

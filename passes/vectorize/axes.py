@@ -8,13 +8,10 @@ import onnx_ir as ir
 
 from looplift.passes.vectorize.context import OverTime, Rule
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import TRAITS, Trait
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.loops.trip import surely_runs
 
-REDUCTIONS = frozenset(
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-    "ReduceSumSquare".split()
-)
 AXES_AS_INPUT_FROM = 18
 """Reductions take their axes as an input from opset 18 on; ReduceSum from 13."""
 
@@ -188,7 +185,7 @@ def top_k(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(REDUCTIONS, reduction),
+    **dict.fromkeys(TRAITS[Trait.REDUCES], reduction),
     "ArgMax": axis_attribute(0),
     "ArgMin": axis_attribute(0),
     "Concat": concat,

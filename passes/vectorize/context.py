@@ -9,13 +9,15 @@ from typing import Protocol
 import onnx_ir as ir
 
 from looplift.passes.graph import last_bits
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.patterns.engines.onnxruntime import REACH
+from looplift.patterns.graph.constants import INT64_MAX
+from looplift.patterns.graph.operators import STANDARD, has_references
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import TensorType, Types
-from looplift.patterns.graph.values import STANDARD, source, subgraphs
+from looplift.patterns.graph.values import has_subgraphs, source
 from looplift.patterns.graph.view import ScanView, View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.empty_stacks import fits_without_rows
@@ -146,7 +148,7 @@ class OverTime:
         rule = self._rules.get(node.op_type) if node.domain in (*STANDARD, DOMAIN) else None
         if rule is None:
             raise Refused(Refusal(f"{node.op_type} can't be computed for all iterations at once", node))
-        if any(attribute.is_ref() for attribute in node.attributes.values()):
+        if has_references(node):
             raise Refused(Refusal("an attribute is a reference to a function's", node))
         before = len(self.emit.nodes)
         stacks = rule(self, node)
@@ -181,7 +183,7 @@ class OverTime:
             return self._type_source(value)
         if node.op_type in ("Shape", "Size") and node.inputs[0] is not None and self.varies(node.inputs[0]):
             return self._extents(node, node.inputs[0])
-        if any(True for _ in subgraphs(node)):
+        if has_subgraphs(node):
             raise Refused(Refusal(f"{node.op_type} holds a graph of its own", node))
         if not surely_runs(self.trip) and not is_total(node, self.types, self.view.opset):
             raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))

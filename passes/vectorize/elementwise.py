@@ -7,14 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.vectorize.context import OverTime, Rule
+from looplift.patterns.graph.operators import TRAITS, Trait
 from looplift.patterns.graph.refusal import Refusal, Refused
-
-ELEMENTWISE = frozenset(
-    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Celu "
-    "Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu "
-    "Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or Pow PRelu Reciprocal Relu Round Selu Sigmoid Sign "
-    "Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor".split()
-)
 
 
 def elementwise(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
@@ -62,7 +56,7 @@ def clip(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(TRAITS[Trait.ELEMENTWISE] - {"Shrink"}, elementwise),
     "Cast": cast,
     "CastLike": cast,
     "Clip": clip,

@@ -47,7 +47,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from looplift.patterns.engines.placement import Stacked, depth_without_copies, reader_minds, rows, stacked, writer_minds
-from looplift.patterns.graph.values import STANDARD, is_used, reads, source, subgraphs
+from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.values import has_subgraphs, is_used, reads, source, subgraphs
 
 PACKED = frozenset(
     "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()
@@ -155,7 +156,7 @@ def ties(graph: ir.Graph | ir.Function, number: Numbers) -> dict[int, frozenset[
 
 def _places(node: ir.Node, places: Stacked, read: set[int]) -> Iterator[Tie]:
     """Where what the node makes, and reads, lies inside other tensors; nodes with graphs make it by those inside."""
-    if any(True for _ in subgraphs(node)):
+    if has_subgraphs(node):
         return
     for k, value in enumerate(node.outputs):
         depths = places.get(id(value), 0), depth_without_copies(value, places)
@@ -209,7 +210,7 @@ def _nodes(graph: ir.Graph | ir.Function, outside: _Graphs) -> Iterator[tuple[ir
 
 
 def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iterator[Tie]:
-    if node.domain not in STANDARD:
+    if not is_standard(node):
         return
     reach = REACH.get(node.op_type, -1)
     half = node.op_type not in MOVES and any(value.dtype in HALF for value in node.outputs)
@@ -221,7 +222,7 @@ def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iter
             if near and is_constant(value, known):
                 yield Tie("packed", k)
         for maker in _makers(node, value):
-            if maker.graph is around[0] and maker.domain in STANDARD and _may_join(node, maker):
+            if maker.graph is around[0] and is_standard(maker) and _may_join(node, maker):
                 yield _tie(node, k, maker, number, known)
         nearest = _maker(value)
         if nearest is None or nearest.graph is not around[0] or nearest.op_type in MOVES:
@@ -273,7 +274,7 @@ def _tie(node: ir.Node, k: int, maker: ir.Node, number: Numbers, known: Known) -
 def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Who reads a value, through copies."""
     for user, k in value.uses():
-        if user.op_type == "Identity" and user.domain in STANDARD:
+        if is_standard(user, "Identity"):
             yield from _readers(user.outputs[0])
             if user.outputs[0].is_graph_output():
                 yield user, k

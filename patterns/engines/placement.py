@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, defined_in, is_used, source, subgraphs
+from looplift.patterns.graph.values import defined_in, is_used, source, subgraphs
 from looplift.patterns.graph.view import LoopView, ScanOutput, is_scan
 
 INDIFFERENT = frozenset(
@@ -39,7 +40,7 @@ def may_be_read_in_place(row: ir.Value, body: ir.Graph, types: Types) -> bool:
         return True
     plain = dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
     for node, _ in row.uses():
-        if node.domain not in ("", "ai.onnx") or node.graph is not body:
+        if not is_standard(node) or node.graph is not body:
             return False
         if node.op_type in SAME_MEMORY:
             if not may_be_read_in_place(node.outputs[0], body, types):
@@ -62,7 +63,7 @@ def may_be_written_in_place(output: ScanOutput, view: LoopView, types: Types) ->
     node = made.producer()
     if node is None or node.op_type == "Constant" or not defined_in(made, view.body):
         return True
-    if node.op_type in INDIFFERENT and node.domain in ("", "ai.onnx"):
+    if node.op_type in INDIFFERENT and is_standard(node):
         return True
     if made is not source(output.element):
         return False
@@ -93,7 +94,7 @@ def stacked(graph: ir.Graph | ir.Function, opset: int, around: Stacked | None = 
 
 def _given(node: ir.Node, inner: ir.Graph, opset: int, around: Stacked) -> Iterator[tuple[ir.Value, int]]:
     scan = is_scan(node)
-    if not scan and not (node.op_type == "If" and node.domain in STANDARD):
+    if not scan and not (is_standard(node, "If")):
         return
     for k, (value, output) in enumerate(zip(inner.outputs, node.outputs, strict=False)):
         depth = around.get(id(output), 0) + (scan and (opset < 9 or k >= _states(node, inner)))
@@ -119,7 +120,7 @@ def depth_without_copies(value: ir.Value, places: Stacked) -> int:
     """Inside how many stacks the value is written once an engine has taken out the copy that alone reads it."""
     while not value.is_graph_output():
         readers = [node for node, _ in value.uses() if any(map(is_used, node.outputs))]
-        if len(readers) != 1 or readers[0].op_type != "Identity" or readers[0].domain not in STANDARD:
+        if len(readers) != 1 or not is_standard(readers[0], "Identity"):
             return 0
         value = readers[0].outputs[0]
     return places.get(id(value), 0)
@@ -129,7 +130,7 @@ def writer_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
     """Whether the place of the result may change what the node makes of this type."""
     if dtype is not None and not dtype.is_floating_point():
         return False
-    return node.domain not in STANDARD or node.op_type not in INDIFFERENT | SAME_MEMORY | {"Constant"}
+    return not is_standard(node) or node.op_type not in INDIFFERENT | SAME_MEMORY | {"Constant"}
 
 
 def reader_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
@@ -137,7 +138,7 @@ def reader_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
     if not writer_minds(node, dtype):
         return False
     plain = dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-    return not (plain and node.op_type in ELEMENTWISE and node.domain in STANDARD)
+    return not (plain and node.op_type in ELEMENTWISE and is_standard(node))
 
 
 def is_copied(element: ir.Value) -> bool:
@@ -149,7 +150,7 @@ def is_copied(element: ir.Value) -> bool:
 def _made(value: ir.Value) -> ir.Value:
     """The value whose memory this may be."""
     node = value.producer()
-    while node is not None and node.op_type in SAME_MEMORY and node.domain in ("", "ai.onnx"):
+    while node is not None and node.op_type in SAME_MEMORY and is_standard(node):
         origin = node.inputs[0]
         if origin is None:
             return value

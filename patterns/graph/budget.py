@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import TRAITS, Trait
 from looplift.patterns.graph.refusal import Refusal
 
 Array = np.ndarray[Any, Any]
@@ -34,15 +35,6 @@ A_NODE = 4096
 MOST_KEPT = 1 << 26
 """Bytes of results that are remembered for one model."""
 
-BROADCASTING = frozenset(
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Sub Where Xor".split()
-)
-NO_LARGER = frozenset(
-    "Abs Cast CastLike Ceil Floor Identity Neg Not ReduceProd Relu Reshape Shape Size Slice Squeeze Transpose "
-    "Unsqueeze".split()
-)
-"""Operators whose result has no more elements than their first input has, or axes."""
-
 
 def result_elements(op_type: str, inputs: Sequence[Array | None], axis: int = 0) -> int | None:
     """The most elements that the result of an operator may have; None if that is not known of it.
@@ -58,7 +50,7 @@ def result_elements(op_type: str, inputs: Sequence[Array | None], axis: int = 0)
         return math.prod(abs(int(dim)) for dim in given[0].reshape(-1))
     if op_type == "Range":
         return _range_elements(*(array.reshape(-1)[0] for array in given))
-    if op_type in BROADCASTING:
+    if op_type in TRAITS[Trait.BROADCASTS]:
         return _broadcast_elements(shapes)
     if op_type == "Expand":
         return _broadcast_elements([shapes[0], tuple(int(dim) for dim in given[1].reshape(-1))])
@@ -69,7 +61,7 @@ def result_elements(op_type: str, inputs: Sequence[Array | None], axis: int = 0)
         return int(math.prod(rest) * given[1].size)
     if op_type == "NonZero":
         return int(given[0].size * max(given[0].ndim, 1))
-    return int(max(given[0].size, given[0].ndim, 1)) if op_type in NO_LARGER else None
+    return int(max(given[0].size, given[0].ndim, 1)) if op_type in TRAITS[Trait.NO_LARGER] else None
 
 
 def _broadcast_elements(shapes: Sequence[Sequence[int]]) -> int:

@@ -16,17 +16,14 @@ from onnx.reference import ReferenceEvaluator
 
 from looplift.patterns.graph.budget import Array as Array
 from looplift.patterns.graph.budget import budget
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 
 LIMIT = 4096
 """Elements. Larger tensors are never folded: the analysis asks about counters, bounds, axes and steps.
 
 None of the values that go into a constant may be larger, or its bytes more than those of so many int64."""
 
-FOLDABLE = frozenset(
-    "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual "
-    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range Relu Reshape Shape Size Slice Squeeze Sub "
-    "Transpose Unsqueeze Where Xor".split()
-)
+INT64_MAX, INT64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def constant(value: ir.Value | None, opset: int) -> Array | None:
@@ -54,7 +51,7 @@ def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | 
         # An initializer that is also a graph input is a default, not a constant.
         return None if value.is_graph_input() else _small(value.const_value)
     node = value.producer()
-    if node is None or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node):
         return None
     if node.op_type == "Constant":
         return _small(constant_tensor(value))
@@ -62,7 +59,7 @@ def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | 
         return _static_shape(node, opset)
     if node.op_type == "CastLike":
         return _cast_like(node, opset, depth, known)
-    if node.op_type not in FOLDABLE or any(attr.is_ref() for attr in node.attributes.values()):
+    if not has(node, Trait.FOLDS) or has_references(node):
         return None
     arrays: list[Array | None] = []
     for operand in node.inputs:  # the first that is no constant ends the search

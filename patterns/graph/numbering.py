@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant_tensor
-from looplift.patterns.graph.values import source, subgraphs
-from looplift.patterns.loops.dependence import NONDETERMINISTIC
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
+from looplift.patterns.graph.values import has_subgraphs, source
 
 LIMIT = 4096
 """Elements. Larger constants are equal only if they are the same value."""
@@ -82,5 +82,5 @@ def _constant(value: ir.Value) -> Hashable | None:
 
 def _is_repeatable(node: ir.Node) -> bool:
     """Whether the same operands give the same bits."""
-    plain = node.domain in ("", "ai.onnx") and not any(True for _ in subgraphs(node))
-    return plain and node.op_type not in NONDETERMINISTIC and not any(a.is_ref() for a in node.attributes.values())
+    plain = is_standard(node) and not has_subgraphs(node)
+    return plain and not has(node, Trait.RANDOM) and not has_references(node)

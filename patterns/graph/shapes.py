@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, constant, scalar
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 
 Dim = int | str | None
 """An extent: known, a symbol (equal symbols are equal extents), or unknown."""
@@ -20,10 +21,6 @@ Seen = dict[int, "Dims | None"]
 
 MOST = 4096
 """Entries of a tensor of extents."""
-
-COPIES = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
-
-INT64_MAX, INT64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def entries(
@@ -55,16 +52,12 @@ def _entries(value: ir.Value, shape_of: ShapeOf, opset: int, depth: int, seen: S
     if array is not None:
         return tuple(int(x) for x in array.reshape(-1)) if array.dtype.kind in "iu" else None
     node = value.producer()
-    if node is not None and node.domain in ("", "ai.onnx") and not _has_references(node):
+    if is_standard(node) and not has_references(node):
         found = _computed(node, shape_of, opset, depth, seen)
         if found is not None:
             return found
     count = shape_of(value)
     return (None,) if count in ((), (1,)) else None
-
-
-def _has_references(node: ir.Node) -> bool:
-    return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
 def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Seen) -> Dims | None:
@@ -78,7 +71,7 @@ def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Se
     if node.op_type == "Shape" and node.inputs[0] is not None:
         shape = shape_of(node.inputs[0])
         return shape[slice(number("start", 0), number("end", None))] if shape is not None else None
-    if node.op_type in COPIES:
+    if has(node, Trait.RESHAPES):
         return inner(0)
     if node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64:
         return inner(0)
@@ -121,7 +114,7 @@ def equal_entries(
 ) -> tuple[bool | None, ...] | None:
     """What an Equal of two tensors of extents says, entry by entry; None for an entry where that is not known."""
     node = condition.producer() if condition is not None else None
-    if node is None or node.op_type != "Equal" or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node, "Equal"):
         return None
     left, right = (entries(value, shape_of, opset, depth + 1, seen) for value in node.inputs)
     answers = _elementwise(lambda x, y: {True: 1, False: 0, None: None}[_equal(x, y)], left, right)

@@ -1,9 +1,9 @@
 """Whether a node can fail: only one that can't may run where the model did not run it.
 
 A loop that runs no iteration runs none of its body's nodes. Moving one out of the body is then safe only if it has
-a result for every input of the types known of it. The ops that are known to are listed here with their conditions;
-whatever is not listed can fail. Source: the ONNX operator specification, and for integer division by zero and
-INT_MIN / -1 the hardware trap that engines run into.
+a result for every input of the types known of it. Those that have one under conditions are listed here; whatever is
+not listed, here or as `Trait.SPECULATABLE`, can fail. Source: the ONNX operator specification, and for integer division
+by zero and INT_MIN / -1 the hardware trap that engines run into.
 """
 
 from __future__ import annotations
@@ -15,23 +15,14 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import STANDARD, Trait, has, has_references, is_standard
+from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.types import Dim, TensorType, Types, infer_node
-from looplift.patterns.graph.values import subgraphs
+from looplift.patterns.graph.values import has_subgraphs, subgraphs, with_inner
 
-UNARY = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
-    "HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu".split()
-)
-"""Elementwise with one operand, defined on all of its type (domain errors give NaN)."""
+PURE = frozenset({*STANDARD, "ai.onnx.ml", DOMAIN})
+"""Domains whose operators, but the random ones, give the same outputs for the same inputs."""
 
-BROADCASTING = frozenset(
-    "Add And BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or "
-    "Sub Sum Where Xor".split()
-)
-"""Elementwise with several operands, defined wherever the shapes broadcast."""
-
-ALWAYS = frozenset({"Constant", "Identity", "Shape", "Size", "SequenceConstruct", "SequenceEmpty", "SequenceLength"})
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 Rule = Callable[[ir.Node, Types, int], bool]
@@ -45,20 +36,23 @@ def is_total(node: ir.Node, types: Types, opset: int) -> bool:
         types: what is known of the values it reads.
         opset: version of the default domain in force; before 8, elementwise ops broadcast by other rules.
     """
-    if opset < 8 or node.domain not in ("", "ai.onnx"):
+    if opset < 8 or not is_standard(node):
         return False
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return False
     if node.op_type == "If":
         return _if(node, types, opset)
-    if any(True for _ in subgraphs(node)):
+    if has_subgraphs(node):
         return False
-    if node.op_type in ALWAYS or node.op_type in UNARY:
-        return True
-    if node.op_type in BROADCASTING:
-        return _broadcasts(node, types)
+    if has(node, Trait.SPECULATABLE):
+        return not has(node, Trait.BROADCASTS) or _broadcasts(node, types)
     rule = RULES.get(node.op_type)
     return rule is not None and rule(node, types, opset)
+
+
+def is_deterministic(node: ir.Node) -> bool:
+    """Whether the node, and every node in its graphs, gives the same outputs for the same inputs."""
+    return all(inner.domain in PURE and not has(inner, Trait.RANDOM) for inner in with_inner(node))
 
 
 def _shapes(node: ir.Node, types: Types) -> list[tuple[Dim, ...] | None]:

@@ -6,7 +6,7 @@ have the types that the node gives them, a carry starts with the type of its ini
 that one trip round the body does not preserve are given up until nothing changes (a fixed point from above).
 
 Single nodes are inferred with onnx's own per-operator functions (`onnx.shape_inference.infer_node_outputs`), which are
-believed about shapes only where they were compared with what engines compute (`patterns.graph.audited`).
+believed about shapes only where they were compared with what engines compute (`Trait.INFERRED`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.audited import AUDITED
 from looplift.patterns.graph.constants import constant_tensor
 from looplift.patterns.graph.operator_types import Fact, operator_types
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.shapes import Dim, entries, expanded, range_extent, reshaped, sliced_shape
-from looplift.patterns.graph.values import STANDARD, defined_in, subgraphs
+from looplift.patterns.graph.values import defined_in, has_subgraphs, subgraphs
 from looplift.patterns.graph.view import LoopView, View, is_loop, is_scan, view_of
 
 
@@ -226,15 +226,15 @@ def _infer_graph(
 def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
     """Types of a node's outputs from those of its inputs; `UNKNOWN` where the operator's inference gives none."""
     nothing = tuple(UNKNOWN for _ in node.outputs)
-    if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+    if is_standard(node, "If"):
         return _infer_if(node, known, opset)
     if is_recurrence(node):
         return _recurrence_types(node, known)[: len(node.outputs)]
     if is_loop(node) or is_scan(node):
         return _loop_types(node, known, opset) or nothing
-    if node.domain not in STANDARD or any(True for _ in subgraphs(node)):
+    if not is_standard(node) or has_subgraphs(node):
         return nothing
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return nothing
     if node.op_type == "Constant":
         tensor = constant_tensor(node.outputs[0])
@@ -343,7 +343,7 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
 
     An op that is told its result's shape by a tensor gets it from there, where the graph computes that from shapes.
     """
-    if node.op_type not in AUDITED:
+    if not has(node, Trait.INFERRED):
         return None
     if node.op_type not in ("ConstantOfShape", "Expand", "Range", "Reshape", "Slice") or fact.dtype is None:
         return fact.shape

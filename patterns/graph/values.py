@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
-STANDARD = ("", "ai.onnx")
-"""How the default domain is spelled."""
+from looplift.patterns.graph.operators import is_standard
+
+
+def maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node of the default domain that makes the value, if it is of one of these types where any are named."""
+    node = None if value is None else value.producer()
+    return node if is_standard(node, *op_types) else None
 
 
 def source(value: ir.Value) -> ir.Value:
     """The value itself, or what it is a copy of through any chain of Identity nodes."""
-    while (node := value.producer()) is not None and node.op_type == "Identity" and node.domain in ("", "ai.onnx"):
+    while is_standard(node := value.producer(), "Identity"):
         origin = node.inputs[0]
         if origin is None:
             return value
@@ -28,6 +33,11 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield attribute.as_graph()
         elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
             yield from attribute.as_graphs()
+
+
+def has_subgraphs(node: ir.Node) -> bool:
+    """Whether there is a graph among the node's attributes."""
+    return any(True for _ in subgraphs(node))
 
 
 def with_inner(node: ir.Node) -> Iterator[ir.Node]:

@@ -9,6 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
 
 
@@ -101,12 +102,12 @@ View = LoopView | ScanView
 
 def is_loop(node: ir.Node) -> bool:
     """Whether the node is ONNX's Loop."""
-    return node.domain in ("", "ai.onnx") and node.op_type == "Loop"
+    return is_standard(node, "Loop")
 
 
 def is_scan(node: ir.Node) -> bool:
     """Whether the node is ONNX's Scan."""
-    return node.domain in ("", "ai.onnx") and node.op_type == "Scan"
+    return is_standard(node, "Scan")
 
 
 def view_of(node: ir.Node, opset: int) -> View | Refusal:

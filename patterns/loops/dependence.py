@@ -11,14 +11,11 @@ from collections.abc import Iterator, Set
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import STANDARD, Trait, has, is_standard
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, reads, with_inner
+from looplift.patterns.graph.values import reads, with_inner
 from looplift.patterns.graph.view import View
-
-NONDETERMINISTIC = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
 
 
 class Dependence:
@@ -55,7 +52,7 @@ def contents_read(node: ir.Node, types: Types) -> Iterator[ir.Value]:
     CastLike asks its second input only for the type. Shape and Size ask only for the shape, which is the same in
     every iteration where it is known in full or by symbols that the loop preserves.
     """
-    if node.domain in ("", "ai.onnx") and node.inputs:
+    if is_standard(node) and node.inputs:
         if node.op_type == "CastLike":
             yield from (value for value in node.inputs[:1] if value is not None)
             return
@@ -66,4 +63,4 @@ def contents_read(node: ir.Node, types: Types) -> Iterator[ir.Value]:
 
 
 def _draws_anew(node: ir.Node) -> bool:
-    return any(n.op_type in NONDETERMINISTIC or n.domain not in (*STANDARD, DOMAIN) for n in with_inner(node))
+    return any(has(n, Trait.RANDOM) or n.domain not in (*STANDARD, DOMAIN) for n in with_inner(node))

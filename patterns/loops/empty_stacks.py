@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.shapes import entries
-from looplift.patterns.graph.speculatable import BROADCASTING, broadcast_surely, distinct_axes, is_total, known_axes
+from looplift.patterns.graph.speculatable import broadcast_surely, distinct_axes, is_total, known_axes
 from looplift.patterns.graph.types import Dim, Types
 
 SHAPES_ONLY = frozenset({"Cast", "CastLike", "Flatten", "Identity", "Reshape"})
@@ -22,8 +23,6 @@ SHAPES_ONLY = frozenset({"Cast", "CastLike", "Flatten", "Identity", "Reshape"})
 
 WIDENED = frozenset({"TopK"})
 """What would fail of too few entries gets enough of them where there is no row (`passes.vectorize.axes`)."""
-
-ELEMENTWISE = BROADCASTING | {"BitShift", "Div", "Mod", "Pow"}
 
 Shape = tuple[Dim, ...]
 Rule = Callable[[ir.Node, Types, int], bool]
@@ -40,7 +39,7 @@ def fits_without_rows(node: ir.Node, types: Types, opset: int, varies: Callable[
     """
     if node.op_type in SHAPES_ONLY | WIDENED or is_total(node, types, opset):
         return True
-    if node.op_type in ELEMENTWISE:
+    if has(node, Trait.BROADCASTS):
         return broadcast_surely([types[value].shape for value in dict.fromkeys(node.inputs) if value is not None])
     if node.op_type == "Gather" and node.inputs[1] is not None and varies(node.inputs[1]):
         return True

@@ -21,12 +21,13 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from looplift.patterns.graph.budget import Array, Budget, budget
-from looplift.patterns.graph.constants import FOLDABLE, constant
+from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import TRAITS, Trait, has_references, is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, defined_in
+from looplift.patterns.graph.values import defined_in
 from looplift.patterns.graph.view import LoopView
 
-SETTLED = (FOLDABLE | {"NonZero", "ReduceProd"}) - {"CastLike", "Div", "Mod", "Relu"}
+SETTLED = (TRAITS[Trait.FOLDS] | {"NonZero", "ReduceProd"}) - {"CastLike", "Div", "Mod", "Relu"}
 """Division of integers is left out: onnx's reference implementation rounds it otherwise than the standard."""
 
 DTYPES = frozenset({np.dtype(t) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)})
@@ -57,15 +58,11 @@ class Simulation:
     def fixed(self, value: ir.Value) -> Array | None:
         """The value if it is a constant, or a shape that is known."""
         array, node = constant(value, self.view.opset), value.producer()
-        if array is not None or node is None or node.op_type != "Shape" or node.domain not in STANDARD:
+        if array is not None or not is_standard(node, "Shape"):
             return array
         shape = self.types[node.inputs[0]].shape
         known = [dim for dim in shape or () if isinstance(dim, int)]
-        if (
-            shape is None
-            or len(known) != len(shape)
-            or any(attribute.is_ref() for attribute in node.attributes.values())
-        ):
+        if shape is None or len(known) != len(shape) or has_references(node):
             return None
         start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
         return np.array(known[start:end], np.int64)
@@ -76,9 +73,9 @@ class Simulation:
         inputs = [view.iteration, view.condition_in, *(carry.previous for carry in self._carries.values())]
         found = {id(value): value for value in inputs}
         for node in view.body:
-            if node.domain not in STANDARD or node.op_type not in SETTLED:
+            if not is_standard(node) or node.op_type not in SETTLED:
                 continue
-            if any(attribute.is_ref() for attribute in node.attributes.values()):
+            if has_references(node):
                 continue
             read = [value for value in node.inputs if value is not None]
             if all(id(value) in found or _small(self.fixed(value)) for value in read):

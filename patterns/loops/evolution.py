@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import made_by, source
@@ -142,7 +143,7 @@ class Walk:
         if value is self.carry.previous:
             return Affine()
         node = value.producer()
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if not is_standard(node):
             return Unknown(Refusal("an op that is not known reads the carried value", node))
         transfer = TRANSFER.get(node.op_type)
         if transfer is None:

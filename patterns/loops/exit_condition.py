@@ -7,9 +7,10 @@ import math
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.values import source
-from looplift.patterns.loops.induction import BITS, PRECISION, STANDARD, Fixed, Motions, Progression, integer_range
+from looplift.patterns.loops.induction import BITS, PRECISION, Fixed, Motions, Progression, integer_range
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -90,8 +91,8 @@ def _conjuncts(motions: Motions, value: ir.Value, *, wanted: bool) -> list[Compa
     if motions.fixed(value):
         return [Flag(value, wanted)] if _may_hold_one(motions, value) else _many(value)
     node = value.producer()
-    op_type = node.op_type if node is not None and node.domain in STANDARD else ""
-    if node is not None and op_type in ("Not", "Squeeze", "Unsqueeze", "Reshape") and node.inputs[0] is not None:
+    op_type = node.op_type if is_standard(node) else ""
+    if node is not None and (op_type == "Not" or has(node, Trait.RESHAPES)) and node.inputs[0] is not None:
         return _conjuncts(motions, node.inputs[0], wanted=wanted is (op_type != "Not"))
     if node is not None and op_type == "Cast" and motions.types[node.inputs[0]].dtype == ir.DataType.BOOL:
         return _conjuncts(motions, node.inputs[0], wanted=wanted)  # type: ignore[arg-type]
@@ -153,7 +154,7 @@ def _before_rounding(motions: Motions, value: ir.Value) -> tuple[ir.Value, ir.Da
     """The integer behind a Cast to floating point, and that type."""
     origin = source(value)
     node, dtype = origin.producer(), motions.types[origin].dtype
-    is_cast = node is not None and node.domain in STANDARD and node.op_type in ("Cast", "CastLike")
+    is_cast = is_standard(node, "Cast", "CastLike")
     if node is not None and is_cast and dtype in PRECISION and node.inputs[0] is not None:
         return node.inputs[0], dtype
     return value, None
@@ -167,7 +168,7 @@ def _range(motions: Motions, value: ir.Value) -> tuple[int, int] | None:
     origin = source(value)
     dtype, node = motions.types[origin].dtype, origin.producer()
     limits = integer_range(dtype) if dtype in BITS else None
-    if node is None or node.domain not in STANDARD or node.op_type not in ("Cast", "CastLike"):
+    if not is_standard(node, "Cast", "CastLike"):
         return limits
     behind = _range(motions, node.inputs[0]) if node.inputs[0] is not None else None
     if behind is None or limits is None:

@@ -7,10 +7,11 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.shapes import entries
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD, source
+from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import LoopView, View
 from looplift.patterns.loops.trip import Counted, Trip, trip_of
 
@@ -19,8 +20,6 @@ LIMIT = 2**31
 
 LONGEST = 2**26
 """Iterations that a loop of unknown length is expected not to exceed, while it counts in int32."""
-
-COPIES = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Cast"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +111,9 @@ class _Count:
         if self._is_trip_count(value):
             return Index(0, 0, 1)
         node = value.producer()
-        if node is None or node.domain not in STANDARD or (self.trip is None and node.graph is not view.body):
+        if not is_standard(node) or (self.trip is None and node.graph is not view.body):
             return None
-        if node.op_type in COPIES or (node.op_type == "Concat" and len(node.inputs) == 1):
+        if has(node, Trait.RESHAPES) or node.op_type == "Cast" or (node.op_type == "Concat" and len(node.inputs) == 1):
             integer = self.types[value].dtype in (ir.DataType.INT64, ir.DataType.INT32)
             return self.index(node.inputs[0], depth + 1) if integer and node.inputs[0] is not None else None
         if node.op_type == "Where":
@@ -136,7 +135,7 @@ class _Count:
     def _wrapped(self, node: ir.Node, depth: int) -> Index | None:
         """``where(i < 0, i + extent, i)``: how indices that may be negative are read. One that never is stays."""
         test = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if test is None or test.op_type != "Less" or test.domain not in STANDARD or node.inputs[2] is None:
+        if not is_standard(test, "Less") or node.inputs[2] is None:
             return None
         tested, bound = (self.index(x, depth + 1) for x in test.inputs)
         if tested is None or bound is None or bound.stride != 0 or bound.trips != 0:

@@ -12,9 +12,10 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.operators import TRAITS, Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import source
+from looplift.patterns.graph.values import maker, source
 from looplift.patterns.graph.view import Carry, LoopView
 from looplift.patterns.loops.dependence import Dependence
 
@@ -35,8 +36,6 @@ PRECISION = {
     ir.DataType.DOUBLE: 53,
 }
 """Floating-point types and p: each integer of magnitude at most 2^p is exact, 2^p + 1 is not."""
-
-STANDARD = ("", "ai.onnx")
 
 
 def integer_range(dtype: ir.DataType) -> tuple[int, int]:
@@ -110,9 +109,9 @@ class Motions:
         if id(value) in self._carries and id(value) in self._fixed:
             return self.scalar(self._carries[id(value)].initial)
         node = value.producer()
-        if node is None or node.domain not in STANDARD or not node.inputs:
+        if not is_standard(node) or not node.inputs:
             return None
-        if node.op_type in ("Identity", "Squeeze", "Unsqueeze", "Reshape"):
+        if has(node, Trait.RESHAPES):
             return self.scalar(node.inputs[0])
         if node.op_type in ("Cast", "CastLike"):
             return _converted(self.scalar(node.inputs[0]), self.types[value].dtype)
@@ -131,7 +130,7 @@ class Motions:
         node = value.producer()
         if node is None:
             return Refusal(f"'{value.name}', which changes from one iteration to the next", self.view.node)
-        transfer = _TRANSFER.get(node.op_type) if node.domain in STANDARD else None
+        transfer = _TRANSFER.get(node.op_type) if is_standard(node) else None
         return transfer(self, node) if transfer is not None else self._blamed(node)
 
     def _blamed(self, node: ir.Node) -> Refusal:
@@ -162,9 +161,9 @@ class Motions:
         if value is origin:
             return 0
         node, dtype = value.producer(), self.types[value].dtype
-        if node is None or node.domain not in STANDARD or dtype not in BITS or BITS[dtype] < bits:
+        if not is_standard(node) or dtype not in BITS or BITS[dtype] < bits:
             return None
-        if node.op_type in _COPIES:
+        if has(node, Trait.RESHAPES) or node.op_type in ("Cast", "CastLike"):
             return self._difference(node.inputs[0], origin, bits) if node.inputs[0] is not None else None
         operands = [value for value in node.inputs if value is not None]
         if node.op_type not in ("Add", "Sub") or len(operands) != 2:
@@ -184,10 +183,8 @@ class Motions:
         With p bits of precision this is c +- 1 while |c| < 2^p. At 2^p it sticks: 2^p + 1 lies half way between
         2^p and 2^p + 2 and rounds to the even 2^p. So a start within the range is needed, and must be a constant.
         """
-        cast = _producer(source(carry.updated), "Cast", "CastLike")
-        add = (
-            _producer(source(cast.inputs[0]), "Add", "Sub") if cast is not None and cast.inputs[0] is not None else None
-        )
+        cast = maker(source(carry.updated), "Cast", "CastLike")
+        add = maker(source(cast.inputs[0]), "Add", "Sub") if cast is not None and cast.inputs[0] is not None else None
         if add is None or add.inputs[0] is None:
             return None
         precision = PRECISION.get(self.types[add.outputs[0]].dtype or ir.DataType.UNDEFINED)
@@ -195,7 +192,7 @@ class Motions:
         moving = self._unscaled(add.inputs[0])
         if step not in (1, -1) and add.op_type == "Add":
             step, moving = self.scalar(add.inputs[0]), self._unscaled(add.inputs[1])
-        from_counter = _producer(moving, "Cast", "CastLike")
+        from_counter = maker(moving, "Cast", "CastLike")
         if precision is None or from_counter is None or from_counter.inputs[0] is None or step not in (1, -1):
             return None
         limit = 1 << precision
@@ -210,7 +207,7 @@ class Motions:
         """The value without multiplications by one."""
         while value is not None:
             value = source(value)
-            node = _producer(value, "Mul")
+            node = maker(value, "Mul")
             if node is None:
                 return value
             left, right = node.inputs
@@ -280,18 +277,14 @@ class Motions:
         return _progression(progression.dtype, progression.step * factor) or self._blamed(node)
 
 
-_COPIES = ("Identity", "Cast", "CastLike", "Squeeze", "Unsqueeze", "Reshape")
 _TRANSFER = {
+    **dict.fromkeys(TRAITS[Trait.RESHAPES], Motions.copied),
     "Add": Motions.added,
     "Cast": Motions.cast,
     "CastLike": Motions.cast,
-    "Identity": Motions.copied,
     "Mul": Motions.scaled,
     "Neg": Motions.scaled,
-    "Reshape": Motions.copied,
-    "Squeeze": Motions.copied,
     "Sub": Motions.added,
-    "Unsqueeze": Motions.copied,
 }
 
 
@@ -300,11 +293,6 @@ def _progression(dtype: ir.DataType, step: int) -> Progression | None:
     half = 1 << (BITS[dtype] - 1)
     step = (step + half) % (2 * half) - half
     return Progression(dtype, step, *integer_range(dtype)) if step else None
-
-
-def _producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.domain in STANDARD and node.op_type in op_types else None
 
 
 def _is_float(dtype: ir.DataType | None) -> bool:

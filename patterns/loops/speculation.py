@@ -10,7 +10,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import Types, infer_node
-from looplift.patterns.graph.values import made_by, subgraphs
+from looplift.patterns.graph.values import has_subgraphs, made_by
 from looplift.patterns.graph.view import View
 from looplift.patterns.loops.rows.appends import Path
 from looplift.patterns.loops.rows.reads import row_read
@@ -48,7 +48,7 @@ def speculation(values: Iterable[ir.Value], path: Path, view: View, types: Types
         nodes[:0] = made
     for node in nodes:
         known = is_total(node, types, view.opset) or _reads_row(node, view, types, trip)
-        if not known or any(True for _ in subgraphs(node)):
+        if not known or has_subgraphs(node):
             return Refusal(f"{label(node)} could fail where it is not chosen", node)
         for output, fact in zip(node.outputs, infer_node(node, types, view.opset), strict=True):
             types = types.with_value(output, fact)

@@ -25,7 +25,7 @@ from onnx.reference import ReferenceEvaluator
 
 from looplift.passes.graph.shapes import forget_declared, prove_shapes
 from looplift.passes.opsets import NEWEST, OLDEST
-from looplift.patterns.graph.audited import AUDITED
+from looplift.patterns.graph.operators import TRAITS, Trait
 from tests.helpers import model
 from tests.patterns.audit_programs import PROGRAMS
 
@@ -211,7 +211,7 @@ def test_every_operator_in_every_version():
             faults.extend(judged(Case(name, node, arrays, frozenset(known), opset), count))
         ran |= {node.op_type} if count["run"] > before else set()
     assert not faults, "\n".join(faults[:40])
-    assert ran - BY_OTHER_RULES == AUDITED, ran - BY_OTHER_RULES ^ AUDITED
+    assert ran - BY_OTHER_RULES == TRAITS[Trait.INFERRED], ran - BY_OTHER_RULES ^ TRAITS[Trait.INFERRED]
     assert count["claimed"] > 5000, count
     assert count["run"] > 20_000, count
 
@@ -228,7 +228,7 @@ def operators_of_programs() -> set[str]:
 
 def test_only_what_was_audited_is_believed():
     """The audit itself, which is slow, holds the two sets equal."""
-    assert operators_of_programs() - BY_OTHER_RULES <= AUDITED
+    assert operators_of_programs() - BY_OTHER_RULES <= TRAITS[Trait.INFERRED]
     text = "g (float[2,3,4,4] x, float[N,5] r) => (float[] out) { out = MaxRoiPool<pooled_shape = [2, 2]>(x, r) }"
     assert claims(ir.to_proto(model(text, 17)))["out"] == (ir.DataType.FLOAT, None)
 

@@ -16,8 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant, constant_tensor
+from looplift.patterns.graph.operators import is_standard
 from looplift.runtime.ops import DOMAIN
-from looplift.verification.cases.trips import Behind, Slices, is_op
+from looplift.verification.cases.trips import Behind, Slices
 from looplift.verification.compare import Array, is_float
 
 Number = int | float
@@ -133,7 +134,7 @@ class _Comparison:
 
 
 def _comparisons(model: ir.Model, slices: Slices) -> Iterator[_Comparison]:
-    for node in (node for graph in _own_graphs(model, slices) for node in graph if is_op(node, *_COMPARING)):
+    for node in (node for graph in _own_graphs(model, slices) for node in graph if is_standard(node, *_COMPARING)):
         arrays = [constant(value, _opset(model, node)) for value in node.inputs]
         numbers = [number for array in arrays if array is not None for number in _numbers(array)]
         numbers += [int(dim) for dim in _extents(node) if isinstance(dim, int)]
@@ -174,9 +175,9 @@ def _opset(model: ir.Model, node: ir.Node) -> int:
 def _constants(graph: ir.Graph, model: ir.Model) -> Iterator[Number]:
     tensors = [value.const_value for value in graph.initializers.values()]
     for node in graph:
-        if is_op(node, "Constant"):
+        if is_standard(node, "Constant"):
             tensors.append(constant_tensor(node.outputs[0]))
-        elif node.op_identifier() in model.functions or not is_op(node, "Cast"):
+        elif node.op_identifier() in model.functions or not is_standard(node, "Cast"):
             floats_only = node.op_identifier() not in model.functions
             yield from _attributes(node, floats_only=floats_only)
     for tensor in tensors:
@@ -210,7 +211,7 @@ def _numbers(array: Array) -> Iterator[Number]:
 def _fixed_sizes(slices: Slices) -> Iterator[int]:
     for graph in slices.graphs():
         tensors = [value.const_value for value in graph.initializers.values()]
-        tensors += [constant_tensor(node.outputs[0]) for node in graph if is_op(node, "Constant")]
+        tensors += [constant_tensor(node.outputs[0]) for node in graph if is_standard(node, "Constant")]
         shapes = [tensor.shape for tensor in tensors if tensor is not None]
         shapes += [value.shape for value in graph.inputs if value.shape is not None]
         yield from (int(dim) for shape in shapes for dim in shape if isinstance(dim, int) and dim > 1)
@@ -218,7 +219,7 @@ def _fixed_sizes(slices: Slices) -> Iterator[int]:
 
 def _extents(node: ir.Node) -> list[int | str]:
     """The axes that a node's indices point into: sizes, or names of dims."""
-    if not is_op(node, *_INDEXED) or node.op_type.startswith(("Sequence", "OneHot")):
+    if not is_standard(node, *_INDEXED) or node.op_type.startswith(("Sequence", "OneHot")):
         return []
     data = node.inputs[0]
     shape = data.shape if data is not None else None
@@ -240,7 +241,7 @@ def _uses(slices: Slices) -> tuple[dict[str, tuple[int | str, ...]], frozenset[s
     last = slices.steps + _MOST_STEPS
     for node in (node for graph in slices.graphs() for node in graph):
         for op_types, places in ((_INDEXED, [_INDEXED.get(node.op_type, 0)]), (_SIZING, _SIZING.get(node.op_type, ()))):
-            if not is_op(node, *op_types):
+            if not is_standard(node, *op_types):
                 continue
             operands = [node.inputs[place] for place in places if place < len(node.inputs)]
             given = [value for value in operands if value is not None and constant_tensor(value) is None]

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from looplift.legality import STANDARD_DOMAINS, subgraphs_of
+from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.values import subgraphs
 
 _DIM_READERS = ("Shape", "Size", "SequenceLength")
 
@@ -99,20 +100,20 @@ class Slices:
 
     def _is_iteration(self, value: ir.Value) -> bool:
         owner = self._owners.get(id(value.graph)) if value.producer() is None else None
-        return owner is not None and is_op(owner, "Loop") and value.graph is not None and value is value.graph.inputs[0]
+        return is_standard(owner, "Loop") and value.graph is not None and value is value.graph.inputs[0]
 
     def _sources(self, value: ir.Value, calls: tuple[ir.Node, ...], shape: bool) -> list[_Place]:
         node = value.producer()
         if node is None:
             return self._sources_of_port(value, calls, shape)
-        if is_op(node, *_DIM_READERS):
+        if is_standard(node, *_DIM_READERS):
             return [(source, calls, True) for source in _given(node.inputs)]
         index = value.index() or 0
         function = self._model.functions.get(node.op_identifier())
         if function is not None:
             return [(function.outputs[index], (*calls, node)[-_CALLS:], shape)]
         sources = [(source, calls, shape) for source in _given(_inputs_behind(node, index))]
-        if shape and is_op(node, *_SHAPED_BY_VALUES, "Loop"):
+        if shape and is_standard(node, *_SHAPED_BY_VALUES, "Loop"):
             sized = node.inputs[:2] if node.op_type == "Loop" else node.inputs
             sources += [(source, calls, False) for source in _given(sized)]
         return sources
@@ -128,7 +129,7 @@ class Slices:
             inputs = [node.inputs[place] for node in nodes if place < len(node.inputs)]
             return [(source, calls[:-1], shape) for source in _given(inputs)]
         node = self._owners.get(id(graph))
-        if node is None or not is_op(node, "Loop", "Scan"):
+        if not is_standard(node, "Loop", "Scan"):
             return []
         return [(source, calls, shape) for source in _given(_carried(node, graph, place))]
 
@@ -137,15 +138,10 @@ def _given(values: Iterable[ir.Value | None]) -> Iterator[ir.Value]:
     return (value for value in values if value is not None)
 
 
-def is_op(node: ir.Node, *op_types: str) -> bool:
-    """Whether a node is of the standard's domain and one of these types."""
-    return node.domain in STANDARD_DOMAINS and node.op_type in op_types
-
-
 def _inputs_behind(node: ir.Node, index: int) -> list[ir.Value | None]:
     """What an output of a node is computed from: its inputs, and for one with bodies what these give for it."""
-    inner = list(subgraphs_of(node))
-    if not is_op(node, "Loop", "Scan", "If"):
+    inner = list(subgraphs(node))
+    if not is_standard(node, "Loop", "Scan", "If"):
         return [*node.inputs, *(output for graph in inner for output in graph.outputs)]
     first = 1 if node.op_type == "Loop" else 0
     results = [graph.outputs[index + first] for graph in inner if index + first < len(graph.outputs)]
@@ -180,20 +176,20 @@ def _scan_states(node: ir.Node) -> int:
 def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     yield graph
     for node in graph:
-        for inner in subgraphs_of(node):
+        for inner in subgraphs(node):
             yield from _graphs(inner)
 
 
 def _owners(graph: ir.Graph) -> Iterator[tuple[int, ir.Node]]:
     """The node that each inner graph belongs to, by the graph's identity."""
     for node in graph:
-        for inner in subgraphs_of(node):
+        for inner in subgraphs(node):
             yield id(inner), node
             yield from _owners(inner)
 
 
 def _roots(graph: ir.Graph) -> Iterator[ir.Value]:
     for node in graph:
-        if is_op(node, "Loop"):
+        if is_standard(node, "Loop"):
             yield from _given(node.inputs[:2])
-            yield from (body.outputs[0] for body in subgraphs_of(node) if body.outputs)
+            yield from (body.outputs[0] for body in subgraphs(node) if body.outputs)

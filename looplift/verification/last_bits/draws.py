@@ -6,8 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.values import STANDARD
-from looplift.patterns.loops.dependence import NONDETERMINISTIC
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.verification.last_bits.influence import NONE, Labels, node_label, reach_of_outputs
 
 
@@ -39,7 +38,7 @@ def draws_of_outputs(model: ir.Model) -> list[Draws]:
 
 
 def _drawn(node: ir.Node, path: str) -> Labels:
-    if node.domain not in STANDARD or node.op_type not in NONDETERMINISTIC or _is_off(node):
+    if not is_standard(node) or not has(node, Trait.RANDOM) or _is_off(node):
         return NONE
     return frozenset([f"{node.op_type} '{node_label(node)}' at {path}"])
 

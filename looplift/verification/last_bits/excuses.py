@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.graph.last_bits import FUNCTIONS, MARK, SUMS
-from looplift.patterns.graph.values import STANDARD
+from looplift.patterns.graph.operators import is_standard
 from looplift.runtime.errors import LoopliftError
 from looplift.verification.cases.made_up import Feeds
 from looplift.verification.compare import Comparison, Tolerance
@@ -42,7 +42,7 @@ def family(node: ir.Node) -> str:
 
     Half: engines compute float16 in float32, and round between two operators or not.
     """
-    if node.domain not in STANDARD:
+    if not is_standard(node):
         return ""
     if node.op_type in SUMS or node.op_type in PRODUCTS:
         return "sums"

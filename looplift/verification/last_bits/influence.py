@@ -14,7 +14,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.values import STANDARD, captures, nodes_within, subgraphs
+from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.values import captures, has_subgraphs, nodes_within, subgraphs
 
 Labels = frozenset[Any]
 NONE: Labels = frozenset()
@@ -145,9 +146,9 @@ class _Flow:
             return self._call(node, function)
         inputs = [self.of(value) for value in node.inputs]
         own = self._source(node, path)
-        if node.domain in STANDARD and node.op_type in _CONTROL:
+        if is_standard(node) and node.op_type in _CONTROL:
             found = _CONTROL[node.op_type](self, node, inputs, path)
-        elif any(True for _ in subgraphs(node)) or node.domain not in STANDARD:
+        elif has_subgraphs(node) or not is_standard(node):
             found = [self._anything(node, inputs, path)] * len(node.outputs)
         else:
             found = [_plain(node, inputs)] * len(node.outputs)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import MAX_OF_INTEGERS, to_vector
 from looplift.passes.recurrences.forms.call import Form, Results
+from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.types import Types
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.emit import INT64_MAX, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.recurrences.forms.call import Call, size
 from looplift.passes.recurrences.forms.pieces import Count, extents
+from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.types import TensorType
 
 

@@ -8,8 +8,9 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.values import STANDARD, source
+from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView
 
 Path = tuple[tuple[ir.Node, bool], ...]
@@ -130,7 +131,7 @@ class _Links:
         """The inserts that make a sequence within a graph, the last first, and the sequence that they start from."""
         found: list[Insert] = []
         while value is not self._carry.previous and (node := value.producer()) is not None and node.graph is graph:
-            if node.op_type == "If" and node.domain in STANDARD:
+            if is_standard(node, "If"):
                 chosen = self._through_branches(node, value.index(), path)
                 if isinstance(chosen, Refusal):
                     return chosen
@@ -187,7 +188,7 @@ def _end(insert: ir.Node, view: LoopView, head: int, per_iteration: int, k: int)
 
 def _through_copies(value: ir.Value) -> ir.Value:
     """The scalar that a one-element value copies."""
-    while (node := value.producer()) is not None and node.op_type in ("Identity", "Squeeze", "Unsqueeze", "Reshape"):
+    while has(node := value.producer(), Trait.RESHAPES):
         if node.inputs[0] is None:
             return value
         value = node.inputs[0]

@@ -22,6 +22,7 @@ import enum
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.view import View
@@ -98,7 +99,7 @@ def row_cuts(view: View, outer: Types, trip: Trip, *, certain: bool = False) -> 
 
 
 def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) -> RowCut | None:
-    if node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or len(node.inputs) < 3:
+    if not is_standard(node, "Slice") or len(node.inputs) < 3:
         return None
     data, starts, ends, axes_in, steps = [*node.inputs, None, None][:5]
     if data is None or starts is None or ends is None or dependence.invariant(starts):
@@ -123,7 +124,7 @@ def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) 
 def _is_past(value: ir.Value, opset: int) -> bool:
     """Whether a bound of one element lies past every extent: a large number, or the maximum with one."""
     number, node = scalar(value, opset), value.producer()
-    if number is not None or node is None or node.domain not in ("", "ai.onnx"):
+    if number is not None or not is_standard(node):
         return number is not None and number >= PAST
     if node.op_type in ("Cast", "Identity") and node.inputs[0] is not None:
         return _is_past(node.inputs[0], opset)
@@ -134,7 +135,7 @@ def _follows(after: ir.Value, before: ir.Value, opset: int) -> bool:
     """Whether one [1] tensor is the other plus 1, for certain."""
     after, before = _bare(after), _bare(before)
     node = after.producer()
-    if node is None or node.op_type != "Add" or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node, "Add"):
         return False
     left, right = node.inputs
     if left is None or right is None:
@@ -145,10 +146,10 @@ def _follows(after: ir.Value, before: ir.Value, opset: int) -> bool:
 def _bare(value: ir.Value) -> ir.Value:
     """A tensor of one element before copies that change at most its shape, or int32 into int64."""
     node = value.producer()
-    while node is not None and node.domain in ("", "ai.onnx") and node.inputs and node.inputs[0] is not None:
+    while is_standard(node) and node.inputs and node.inputs[0] is not None:
         widens = node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64
         joins = node.op_type == "Concat" and len(node.inputs) == 1
-        if not (widens or joins or node.op_type in ("Identity", "Reshape", "Squeeze", "Unsqueeze")):
+        if not (widens or joins or has(node, Trait.RESHAPES)):
             break
         value = node.inputs[0]
         node = value.producer()
@@ -194,7 +195,7 @@ def _dropped_by_squeeze(cut: RowCut, types: Types, opset: int) -> bool:
         return False
     for usage in cut.cut.uses():
         reader = usage.node
-        if reader.op_type != "Squeeze" or reader.domain not in ("", "ai.onnx"):
+        if not is_standard(reader, "Squeeze"):
             return False
         if "axes" in reader.attributes and not reader.attributes["axes"].is_ref():
             axes: list[int] | None = list(reader.attributes["axes"].as_ints())

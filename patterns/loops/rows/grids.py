@@ -13,14 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.shapes import range_extent
 from looplift.patterns.graph.types import Dim, Types
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import View
 from looplift.patterns.loops.index import Index, index_by_trips
-
-RELAYS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Ops through which the numbers of a lane are followed; where they lie afterwards is read off the shape."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +39,7 @@ def slice_write(indices: ir.Value, written: tuple[Dim, ...], view: View, types: 
         types: facts that include the body's.
     """
     node, shape = source(indices).producer(), types[indices].shape
-    if node is None or node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or shape is None:
+    if not is_standard(node, "Concat") or shape is None:
         return None
     count, axis = len(shape) - 1, node.attributes["axis"].as_int()
     if len(node.inputs) != count or count > len(written) or axis not in (-1, count):
@@ -70,12 +68,13 @@ def _runs_along(value: ir.Value, axis: int, extent: Dim, types: Types, opset: in
         numbers = np.arange(array.shape[axis]).reshape([-1 if k == axis else 1 for k in range(array.ndim)])
         return bool((array == numbers).all())
     node = value.producer()
-    if node is None or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node):
         return False
     if node.op_type == "Range":
         return range_extent(node, lambda other: types[other].shape, opset) == extent
     kept = types[value].dtype in (ir.DataType.INT64, ir.DataType.INT32)  # narrower types wrap, or round
-    inner = types[node.inputs[0]].shape if node.op_type in RELAYS and kept else None
+    relays = has(node, Trait.RESHAPES) or node.op_type in ("Cast", "Expand")
+    inner = types[node.inputs[0]].shape if relays and kept else None
     if inner is None or node.inputs[0] is None:
         return False
     if node.op_type == "Expand":

@@ -10,6 +10,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.types import Dim, TensorType, Types
 from looplift.patterns.graph.values import defined_in
 from looplift.patterns.graph.view import View
@@ -77,7 +78,7 @@ def row_reads(view: View, outer: Types, trip: Trip) -> tuple[list[RowRead], Type
 
 def row_read(node: ir.Node, view: View, types: Types) -> RowRead | None:
     """What a Gather by a counting index reads; None if the node is something else, or its types are not known."""
-    if node.op_type != "Gather" or node.domain not in ("", "ai.onnx"):
+    if not is_standard(node, "Gather"):
         return None
     data, indices = node.inputs
     rank, shape = types[data].rank, types[indices].shape

@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx_ir.passes.common import NameFixPass
 
-from looplift.passes.graph.emit import INT64_MAX, INT64_MIN, Emitter
+from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Integer, Integers, constant
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN
 from looplift.patterns.graph.types import Types
 from looplift.runtime import Session
 

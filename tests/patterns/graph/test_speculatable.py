@@ -17,7 +17,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     RuntimeException,
 )
 
-from looplift.patterns.graph.speculatable import ALWAYS, BROADCASTING, RULES, UNARY, is_total
+from looplift.patterns.graph.operators import TRAITS, Trait
+from looplift.patterns.graph.speculatable import RULES, is_total
 from looplift.patterns.graph.types import Types
 from looplift.runtime import Session
 
@@ -80,7 +81,7 @@ ATTRIBUTES = {
     "Unsqueeze": ["axes = [0]", "axes = [-1]", "axes = [0, 1]", "axes = [0, 0]", "axes = [4]"],
 }
 
-OPS = sorted((ALWAYS | UNARY | BROADCASTING | set(RULES)) - {"Constant", "SequenceConstruct", "SequenceEmpty"})
+OPS = sorted((TRAITS[Trait.SPECULATABLE] | set(RULES)) - {"Constant", "SequenceConstruct", "SequenceEmpty"})
 
 
 @st.composite
@@ -88,7 +89,7 @@ def nodes(draw, op: str) -> tuple[str, int, list[tuple[str, str, bool]]]:
     """ONNX text of a model of one node, its opset, and its operands."""
     opset = draw(st.sampled_from(OPSETS))
     dtype = "bool" if bools(op) else draw(st.sampled_from(list(DTYPES)))
-    kinds = OPERANDS.get(op, "x" if op in UNARY | ALWAYS or op not in BROADCASTING else "xx")
+    kinds = OPERANDS.get(op, "xx" if op in TRAITS[Trait.BROADCASTS] else "x")
     kinds = kinds[: draw(st.integers(1, len(kinds)))] if op in ("Clip", "ReduceSum", "Slice", "Squeeze") else kinds
     attribute = draw(st.sampled_from(ATTRIBUTES.get(op, [""])))
     operands = []
