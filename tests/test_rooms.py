@@ -71,6 +71,26 @@ def test_the_front_door_is_imported_by_no_room() -> None:
             assert not {module for module in modules if any(within(module, (door,)) for door in front)}, path
 
 
+FLOORS = {
+    "patterns": ("graph", "engines", "loops", "recurrences"),
+    "passes": ("graph", "clean", "count", "updates", "stack", "vectorize", "recurrences", "lift", "targets"),
+}
+"""The folders of a room, from the ground up: none imports one above it. A lift builds recurrences, so these come first."""
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_no_floor_imports_one_above_it(room: str) -> None:
+    floors = FLOORS[room]
+    assert {path.parent.name for path in (ROOT / room).glob("*/__init__.py")} == set(floors)
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] != room or len(path.relative_to(ROOT).parts) < 3:
+            continue
+        above = floors[floors.index(path.relative_to(ROOT).parts[1]) + 1 :]
+        modules = imported(ast.parse(path.read_text()), path)
+        climbing = [m for m in modules if any(within(m, (f"looplift.{room}.{floor}",)) for floor in above)]
+        assert climbing == [], path
+
+
 def at_import_time(tree: ast.Module) -> Iterator[ast.stmt]:
     """Statements that run when the module is imported: not those of functions, nor under TYPE_CHECKING."""
     todo: list[ast.AST] = list(tree.body)

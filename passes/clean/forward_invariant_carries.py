@@ -91,8 +91,7 @@ def _casts_to(node: ir.Node, dtype: ir.DataType | None) -> bool:
     if node.op_type == "CastLike":
         like = node.inputs[1]
         return like is not None and like.dtype == dtype
-    to = node.attributes.get("to")
-    return node.op_type == "Cast" and to is not None and not to.is_ref() and to.as_int() == dtype
+    return node.op_type == "Cast" and node.attributes.get_int("to", None) == dtype
 
 
 def _equal_constants(carry: Carry, opset: int) -> bool:

@@ -10,10 +10,7 @@ of its outputs is made by a node of its own. Preserves bits: the same nodes run.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import graphlib
-import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -23,6 +20,7 @@ from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.values import nodes_within, subgraphs
 from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.walk import copies_inlined
 from looplift.runtime.ops import DOMAIN
 
 GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
@@ -38,7 +36,7 @@ class InlineLoops:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Inlines every function that a loop is in, or that one calls, at any depth; returns whether there was any."""
-        imports, copies, read = _imports(model), _copies(model), _called_in_loops(model)
+        imports, copies, read = _imports(model), copies_inlined(model), _called_in_loops(model)
 
         def fits(function: ir.Function) -> bool:
             called = _called(function, model)
@@ -84,31 +82,6 @@ def _called(function: ir.Function, model: ir.Model) -> list[ir.Function]:
                 found[callee.identifier()] = callee
                 work.append(callee)
     return list(found.values())
-
-
-def _copies(model: ir.Model) -> dict[ir.OperatorIdentifier, float]:
-    """How often each function stands in the model's graph once all are inlined; infinitely often if it calls itself."""
-    callers: dict[ir.OperatorIdentifier, collections.Counter[ir.OperatorIdentifier | None]] = {}
-    for caller in (None, *model.functions.values()):
-        name = None if caller is None else caller.identifier()
-        for node in nodes_within(model.graph if caller is None else caller):
-            callers.setdefault(node.op_identifier(), collections.Counter())[name] += 1
-    calls = {name: {caller for caller in callers.get(name, ()) if caller is not None} for name in model.functions}
-    found: dict[ir.OperatorIdentifier | None, float] = {None: 1}
-    try:
-        for name in graphlib.TopologicalSorter(calls).static_order():
-            found[name] = sum(times * found[caller] for caller, times in callers.get(name, {}).items())
-    except graphlib.CycleError:
-        return dict.fromkeys(model.functions, math.inf)
-    return {name: found[name] for name in model.functions}
-
-
-def nodes_inlined(model: ir.Model) -> float:
-    """How many nodes the model has once all its functions are inlined; infinitely many if one calls itself."""
-    copies = _copies(model)
-    sizes = {name: sum(1 for _ in nodes_within(function)) for name, function in model.functions.items()}
-    inlined = sum(copies[name] * size for name, size in sizes.items() if copies[name])
-    return inlined + sum(1 for _ in nodes_within(model.graph))
 
 
 def _size(function: ir.Function) -> int:

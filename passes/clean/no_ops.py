@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.stack.stacking import constant_axes
 from looplift.patterns.graph.constants import INT64_MAX, constant
 from looplift.patterns.graph.operators import has_references, is_standard
+from looplift.patterns.graph.slices import known_axes, slice_bounds
 from looplift.patterns.graph.types import Types
+from looplift.patterns.graph.values import maker
 
 D = ir.DataType
 Array = np.ndarray[Any, Any]
@@ -56,9 +57,8 @@ class Site:
 
     def before(self, value: ir.Value | None, op_type: str) -> Site | None:
         """The node that makes a value, if it is of this type."""
-        node = value.producer() if value is not None else None
-        standard = is_standard(node) and node.op_type == op_type
-        return Site(node, self.types, self.opset) if node is not None and standard else None
+        node = maker(value, op_type)
+        return None if node is None else Site(node, self.types, self.opset)
 
     def keeps_shape_of(self, value: ir.Value | None) -> bool:
         """Whether the result has, for certain, the shape of this input."""
@@ -88,7 +88,7 @@ def _identity(site: Site) -> ir.Value | None:
 
 def _cast(site: Site) -> ir.Value | None:
     value = site.input(0)
-    to = ir.DataType(site.node.attributes["to"].as_int())
+    to = ir.DataType(site.node.attributes.get_int("to", 0))
     if site.types[value].dtype == to:
         return value
     first = site.before(value, "Cast")
@@ -113,19 +113,17 @@ def _same_shape(site: Site) -> ir.Value | None:
 
 
 def _slice(site: Site) -> ir.Value | None:
-    if len(site.node.inputs) < 3:
+    cuts = slice_bounds(site.node, site.opset).each()
+    if cuts is None or any((start, step) != (0, 1) for start, _, _, step in cuts):
         return None
-    starts, ends = constant(site.input(1), site.opset), constant(site.input(2), site.opset)
-    steps = constant(site.input(4), site.opset) if site.input(4) is not None else np.ones(1, np.int64)
-    if starts is None or ends is None or steps is None or (starts != 0).any() or (steps != 1).any():
-        return None
-    return site.input(0) if (ends == INT64_MAX).all() or site.keeps_shape_of(site.input(0)) else None
+    whole = all(end == INT64_MAX for _, end, _, _ in cuts)
+    return site.input(0) if whole or site.keeps_shape_of(site.input(0)) else None
 
 
 def _gather(site: Site) -> ir.Value | None:
     """All rows, in order."""
     shape, indices = site.types[site.input(0)].shape, constant(site.input(1), site.opset)
-    axis = site.node.attributes["axis"].as_int() if "axis" in site.node.attributes else 0
+    axis = site.node.attributes.get_int("axis", 0)
     if shape is None or indices is None or not -len(shape) <= axis < len(shape):
         return None
     extent = shape[axis]
@@ -134,21 +132,16 @@ def _gather(site: Site) -> ir.Value | None:
 
 
 def _transpose(site: Site) -> ir.Value | None:
-    perm = _perm(site)
+    perm = site.node.attributes.get_ints("perm", None)
     if perm is None:
         return None
-    if perm == list(range(len(perm))):
+    if list(perm) == list(range(len(perm))):
         return site.input(0)
     first = site.before(site.input(0), "Transpose")
-    inner = _perm(first) if first is not None else None
+    inner = first.node.attributes.get_ints("perm", None) if first is not None else None
     if first is None or inner is None or [inner[axis] for axis in perm] != list(range(len(perm))):
         return None
     return first.input(0)
-
-
-def _perm(site: Site) -> list[int] | None:
-    attribute = site.node.attributes.get("perm")
-    return None if attribute is None or attribute.is_ref() else list(attribute.as_ints())
 
 
 def _squeeze(site: Site) -> ir.Value | None:
@@ -167,8 +160,8 @@ def _unsqueeze(site: Site) -> ir.Value | None:
 
 
 def _axes(site: Site) -> list[int] | None:
-    axes = constant_axes(site.node, site.opset)
-    return None if axes is None else sorted(axes)
+    axes = known_axes(site.node, site.opset)
+    return sorted(axes) if axes else None
 
 
 def _single(site: Site) -> ir.Value | None:

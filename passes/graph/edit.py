@@ -9,9 +9,9 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.types import tensor_shape
-from looplift.patterns.graph.values import graphs_within, is_used, subgraphs
-from looplift.patterns.graph.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, loop_view, scan_view
+from looplift.patterns.graph.types import TensorType, is_public, tensor_shape
+from looplift.patterns.graph.values import defined_in, graphs_within, is_used, subgraphs
+from looplift.patterns.graph.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, View, loop_view, scan_view
 from looplift.patterns.graph.walk import GraphLike
 
 V = TypeVar("V", LoopView, ScanView)
@@ -217,6 +217,26 @@ def insert_before(anchor: ir.Node, nodes: Iterable[ir.Node]) -> None:
     """Puts nodes, in order, right before `anchor` in its graph."""
     for node in nodes:
         anchor.prepend(node)
+
+
+def as_body_output(view: View, value: ir.Value, fact: TensorType) -> ir.Value:
+    """The value in a form that the body may return: made by a body node, returned once, with its proven shape."""
+    node = value.producer()
+    if node is None or not defined_in(value, view.body) or value.is_graph_output():
+        node = ir.node("Identity", inputs=[value])
+        view.body.append(node)
+        node.outputs[0].type = value.type
+        value = node.outputs[0]
+    if value.type is None and fact.dtype is not None:
+        value.type = ir.TensorType(fact.dtype)
+    if fact.shape is not None:
+        value.shape = ir.Shape(declarable(fact))
+    return value
+
+
+def declarable(fact: TensorType) -> list[int | str | None]:
+    """The extents that are numbers or symbols of the model; symbols of the analysis are not for it."""
+    return [dim if is_public(dim) else None for dim in fact.shape or ()]
 
 
 def constant_node(name: str, array: object, dtype: ir.DataType | None = None) -> ir.Node:

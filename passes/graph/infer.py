@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from looplift.passes.clean.inline_loops import nodes_inlined
 from looplift.patterns.graph.types import tensor_shape
+from looplift.patterns.graph.walk import nodes_inlined
 
 logger = logging.getLogger(__name__)
 

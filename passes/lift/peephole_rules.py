@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnxscript.rewriter import MatchContext, MatchResult, RewriteRule, RewriteRuleClassBase
 
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.own_nodes import flag
 from looplift.runtime.ops import DOMAIN
 
 FINAL, STACK = 0, 1
@@ -23,8 +24,7 @@ def _states_after(value: ir.Value | None) -> ir.Node | None:
     node = None if value is None else value.producer()
     if value is None or node is None or node.domain != DOMAIN or value.index() != STACK:
         return None
-    flags = ("emit_previous", "reverse")
-    return None if any(name in node.attributes and node.attributes[name].as_int() for name in flags) else node
+    return None if flag(node, "emit_previous") or flag(node, "reverse") else node
 
 
 class LastState(RewriteRuleClassBase):
@@ -42,11 +42,11 @@ class LastState(RewriteRuleClassBase):
     def check(self, context: MatchContext, states: ir.Value, index: ir.Value, last: ir.Value) -> MatchResult:
         """The conditions in the docstring of the class."""
         result = MatchResult()
-        axis = last.producer().attributes.get("axis")  # type: ignore[union-attr]
+        axis = last.producer().attributes.get_int("axis", 0)  # type: ignore[union-attr]
         array = constant(index, _opset(context))
         if _states_after(states) is None:
             return result.fail("not the states of a recurrence after each step", states)
-        if array is None or array.shape != () or int(array) != -1 or (axis is not None and axis.as_int() != 0):
+        if array is None or array.shape != () or int(array) != -1 or axis != 0:
             return result.fail("not the last row", index)
         return result
 

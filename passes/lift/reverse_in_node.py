@@ -9,15 +9,12 @@ import onnx_ir as ir
 from looplift.passes.graph.edit import replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import INT64_MIN, constant
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.constants import INT64_MIN
+from looplift.patterns.graph.own_nodes import flag, is_recurrence, series
+from looplift.patterns.graph.slices import slice_bounds
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import is_used
+from looplift.patterns.graph.values import is_used, maker
 from looplift.patterns.graph.walk import places
-from looplift.runtime.ops import DOMAIN
-
-SERIES = {"PrefixSum": (1,), "LinearRecurrence": (1, 2)}
-"""Inputs with a time axis, unless the node says that they are invariant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +33,13 @@ class ReverseInNode:
         changed = False
         for place in list(places(model)):
             for node in list(place.graph):
-                if node.domain == DOMAIN and node.op_type in SERIES:
+                if is_recurrence(node):
                     changed |= _reverse(node, place.opset)
         return changed
 
 
 def _reverse(node: ir.Node, opset: int) -> bool:
-    timed = [k for k in SERIES[node.op_type] if not _flag(node, f"{'ab'[k - 1]}_invariant")]
+    timed = [k for k, timed in series(node).items() if timed]
     inputs = [node.inputs[k] for k in timed]
     sources = [unflipped(value, opset) for value in inputs]
     if not sources or any(source is None for source in sources):
@@ -54,7 +51,7 @@ def _reverse(node: ir.Node, opset: int) -> bool:
         return False
     for k, source in zip(timed, sources, strict=True):
         node.replace_input_with(k, source)
-    node.attributes.add(ir.AttrInt64("reverse", int(not _flag(node, "reverse"))))
+    node.attributes.add(ir.AttrInt64("reverse", int(not flag(node, "reverse"))))
     _serve_plain_readers(node, stack, flips, opset)
     for flip in flips:
         replace_value(flip.outputs[0], stack)
@@ -79,17 +76,11 @@ def _serve_plain_readers(node: ir.Node, stack: ir.Value, flips: list[ir.Node], o
         reader.replace_input_with(index, back)
 
 
-def _flag(node: ir.Node, name: str) -> bool:
-    return name in node.attributes and bool(node.attributes[name].as_int())
-
-
 def unflipped(value: ir.Value | None, opset: int) -> ir.Value | None:
     """What the value is the flip of along axis 0, or None if it is no flip."""
-    node = None if value is None else value.producer()
-    if not is_standard(node, "Slice") or len(node.inputs) != 5:
+    node = maker(value, "Slice")
+    cuts = None if node is None else slice_bounds(node, opset).each()
+    if node is None or cuts is None or len(cuts) != 1:
         return None
-    bounds = [constant(bound, opset) for bound in node.inputs[1:]]
-    if any(bound is None or bound.shape != (1,) for bound in bounds):
-        return None
-    start, end, axis, step = (int(bound[0]) for bound in bounds if bound is not None)
+    start, end, axis, step = cuts[0]
     return node.inputs[0] if (start, axis, step) == (-1, 0, -1) and end <= INT64_MIN + 1 else None

@@ -53,16 +53,14 @@ def _tensor(split: ir.Node) -> ir.Value:
 
 
 def _splits_rows(node: ir.Node, opset: int) -> bool:
-    if not is_standard(node, "SplitToSequence"):
-        return False
-    if has_references(node) or node.outputs[0].is_graph_output():
+    if not is_standard(node, "SplitToSequence") or has_references(node) or node.outputs[0].is_graph_output():
         return False
     lengths = node.inputs[1] if len(node.inputs) > 1 else None
     array = constant(lengths, opset)
     if lengths is not None and (array is None or array.ndim or array != 1):
         return False
     readers = [usage.node for usage in node.outputs[0].uses()]
-    plain = all(reader.op_type in READERS and is_standard(reader) for reader in readers)
+    plain = all(is_standard(reader, *READERS) for reader in readers)
     return plain and any(True for _ in _loops_that_read(node))
 
 
@@ -78,8 +76,8 @@ def _loops_that_read(split: ir.Node) -> Iterator[ir.Node]:
 
 def _replace(reader: ir.Node, split: ir.Node, place: Place) -> None:
     emit = Emitter(place.opset, Types())
-    axis = split.attributes["axis"].as_int() if "axis" in split.attributes else 0
-    keeps = "keepdims" not in split.attributes or split.attributes["keepdims"].as_int() == 1
+    axis = split.attributes.get_int("axis", 0)
+    keeps = split.attributes.get_int("keepdims", 1) == 1
     if reader.op_type == "SequenceLength":
         result = emit.op("Gather", [emit.op("Shape", [_tensor(split)]), emit.const(axis)], {"axis": 0})
     else:

@@ -57,8 +57,7 @@ def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
     if len(node.inputs) != 3 or has_references(node):
         return False
     data, indices, updates = node.inputs
-    axis, reduction = node.attributes.get("axis"), node.attributes.get("reduction")
-    if (axis is not None and axis.as_int() != 0) or (reduction is not None and reduction.as_string() != "none"):
+    if node.attributes.get_int("axis", 0) != 0 or node.attributes.get_string("reduction", "none") != "none":
         return False
     whole, row, places = types[data].shape, types[updates].shape, types[indices].shape
     if not whole or not row or None in whole[1:] or row != (1, *whole[1:]) or places != row:

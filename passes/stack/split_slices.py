@@ -13,6 +13,7 @@ from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import INT64_MAX, constant
 from looplift.patterns.graph.operators import has_references, is_standard
+from looplift.patterns.graph.slices import NEGATIVE_FROM, distinct_axes, slice_bounds
 from looplift.patterns.graph.types import Dim, Types
 from looplift.patterns.graph.values import defined_in
 from looplift.patterns.graph.view import View
@@ -105,36 +106,30 @@ def _split(node: ir.Node, view: View, types: Types) -> bool:
 
 def _cuts(node: ir.Node, shape: tuple[Dim, ...] | None, view: View, types: Types, emit: Emitter) -> list[_Cut] | None:
     """What the Slice does to each axis it names; None if that can't be told."""
-    _, starts_in, ends_in, axes_in, steps_in = [*node.inputs, None, None][:5]
+    _, starts_in, ends_in = node.inputs[:3]
     if starts_in is None or ends_in is None or shape is None:
         return None
     count = _length(types[starts_in].shape)
     if count is None or count != _length(types[ends_in].shape):
         return None
-    axes = list(range(count)) if axes_in is None else _ints(axes_in, view)
-    steps = [1] * count if steps_in is None else _ints(steps_in, view)
-    if axes is None or steps is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
+    known = slice_bounds(node, view.opset, count)
+    axes, steps = known.axes, known.steps
+    if axes is None or steps is None or not len(axes) == len(steps) == count:
         return None
-    axes = [axis % len(shape) for axis in axes]
-    if not len(set(axes)) == len(axes) == len(steps) == count:
+    if not distinct_axes(axes, len(shape), NEGATIVE_FROM):
         return None
     starts, ends = (_entries(bounds, count, view, types, emit) for bounds in (starts_in, ends_in))
     if starts is None or ends is None:
         return None
     bounds = [(_int64(emit, start), _int64(emit, end)) for start, end in zip(starts, ends, strict=True)]
     return [
-        _Cut(axis, start, end, step, _number(start, view), _number(end, view))
+        _Cut(axis % len(shape), start, end, step, _number(start, view), _number(end, view))
         for axis, (start, end), step in zip(axes, bounds, steps, strict=True)
     ]
 
 
 def _length(shape: tuple[Dim, ...] | None) -> int | None:
     return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else None
-
-
-def _ints(value: ir.Value, view: View) -> list[int] | None:
-    array = constant(value, view.opset)
-    return None if array is None or array.ndim != 1 else [int(x) for x in array]
 
 
 def _number(value: ir.Value, view: View) -> int | None:

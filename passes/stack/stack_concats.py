@@ -103,9 +103,9 @@ def growth_of(view: LoopView, carry: Carry, types: Types) -> Growth | Refusal | 
         return always
     types = always.types
     piece, rank = _joined_type(pieces, node, types, view.opset), types[carry.initial].rank
-    if "axis" not in node.attributes or node.attributes["axis"].is_ref():
+    axis = node.attributes.get_int("axis", None)
+    if axis is None:
         return Refusal("the axis of Concat is not known", node)
-    axis = node.attributes["axis"].as_int()
     if rank is None or piece.rank != rank or not -rank <= axis < rank:
         return Refusal("the ranks of what is concatenated are not known", node)
     axis %= rank

@@ -90,8 +90,7 @@ def row_writes_of(view: View, carry: Carry, types: Types) -> RowWrites | Refusal
         return None
     if node.inputs[0] is not carry.previous or len(node.inputs) != 3:
         return None
-    reduction = node.attributes.get("reduction")
-    if reduction is not None and (reduction.is_ref() or reduction.as_string() != "none"):
+    if node.attributes.get_string("reduction", "none") != "none":
         return Refusal("ScatterND combines what it writes with what was there", node)
     if not only_returned(carry.updated) or carry.previous.is_graph_output():
         return Refusal(f"the body reads '{carry.updated.name}' after writing to it", node)

@@ -136,12 +136,7 @@ def _one_shape(view: LoopView, facts: tuple[TensorType, ...], readers: tuple[ir.
 
 
 def _stacks(node: ir.Node) -> bool:
-    return node.op_type == "ConcatFromSequence" and _int(node, "new_axis") == 1
-
-
-def _int(node: ir.Node, name: str) -> int:
-    attribute = node.attributes.get(name)
-    return attribute.as_int() if attribute is not None else 0
+    return node.op_type == "ConcatFromSequence" and node.attributes.get_int("new_axis", 0) == 1
 
 
 def _reader_refusal(node: ir.Node, plan: _Plan, types: Types, opset: int) -> Refusal | None:
@@ -152,7 +147,7 @@ def _reader_refusal(node: ir.Node, plan: _Plan, types: Types, opset: int) -> Ref
         return None
     if has_references(node) or "axis" not in node.attributes:
         return Refusal("the axis is not known", node)
-    axis, new = _int(node, "axis"), _int(node, "new_axis")
+    axis, new = node.attributes.get_int("axis", 0), node.attributes.get_int("new_axis", 0)
     if new and axis == 0:
         return None
     rank = None if row.rank is None else row.rank + new
@@ -245,7 +240,7 @@ def _convert(node: ir.Node, inputs: list[ir.Value | None], stack: ir.Value, row:
     elif node.op_type == "SequenceAt":
         result = emit.op("Gather", [stack, inputs[1]], {"axis": 0})
     else:
-        axis, new = _int(node, "axis"), _int(node, "new_axis")
+        axis, new = node.attributes.get_int("axis", 0), node.attributes.get_int("new_axis", 0)
         if new:
             result = stack if axis == 0 else emit.move_axis(stack, (row.rank or 0) + 1, 0, axis % ((row.rank or 0) + 1))
         else:

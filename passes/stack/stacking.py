@@ -12,14 +12,22 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
+from looplift.passes.graph.edit import (
+    as_body_output,
+    declarable,
+    drop_unused_nodes,
+    rebuild_loop,
+    rebuild_scan,
+    replace_value,
+)
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.constants import INT64_MAX, constant
+from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.types import TensorType, Types, is_public
-from looplift.patterns.graph.values import defined_in, is_used, source
+from looplift.patterns.graph.slices import known_axes
+from looplift.patterns.graph.types import TensorType, Types
+from looplift.patterns.graph.values import is_used, source
 from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, View
 from looplift.patterns.loops.trip import surely_runs, trip_of
 
@@ -81,26 +89,6 @@ def may_run_zero_times(view: View, types: Types) -> bool:
     return isinstance(trip, Refusal) or not surely_runs(trip)
 
 
-def as_body_output(view: View, value: ir.Value, fact: TensorType) -> ir.Value:
-    """The value in a form that the body may return: made by a body node, returned once, with its proven shape."""
-    node = value.producer()
-    if node is None or not defined_in(value, view.body) or value.is_graph_output():
-        node = ir.node("Identity", inputs=[value])
-        view.body.append(node)
-        node.outputs[0].type = value.type
-        value = node.outputs[0]
-    if value.type is None and fact.dtype is not None:
-        value.type = ir.TensorType(fact.dtype)
-    if fact.shape is not None:
-        value.shape = ir.Shape(_declarable(fact))
-    return value
-
-
-def _declarable(fact: TensorType) -> list[int | str | None]:
-    """The extents that are numbers or symbols of the model; symbols of the analysis are not for it."""
-    return [dim if is_public(dim) else None for dim in fact.shape or ()]
-
-
 def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, TensorType]]) -> list[Stack]:
     """Rebuilds the loop without `carry`, whose final must be unread, and with a scan output per element."""
     new = [
@@ -124,7 +112,7 @@ def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, Tensor
         if fact.dtype is not None:
             value.type = ir.TensorType(fact.dtype)
         if fact.shape is not None:
-            value.shape = ir.Shape([*_declarable(rows), *_declarable(fact)])
+            value.shape = ir.Shape([*declarable(rows), *declarable(fact)])
     return [Stack(rebuilt, value, fact) for value, (_, fact) in zip(stacked, elements, strict=True)]
 
 
@@ -169,20 +157,11 @@ def _adds_axis(node: ir.Node, fact: TensorType, bare: TensorType, types: Types, 
         return types[node.inputs[0]].same_shape(bare)
     if node.op_type != "Unsqueeze":
         return False
-    axes = constant_axes(node, view.opset)
+    axes = known_axes(node, view.opset)
     if axes is None or len(axes) != 1 or not fact.shape:
         return False
     axis = axes[0] % len(fact.shape)
     return fact.shape[:axis] + fact.shape[axis + 1 :] == bare.shape and fact.shape[axis] == 1
-
-
-def constant_axes(node: ir.Node, opset: int) -> list[int] | None:
-    """The axes of a Squeeze or Unsqueeze, an attribute before opset 13 and an input since; None if not known."""
-    attribute = node.attributes.get("axes")
-    if attribute is not None:
-        return None if attribute.is_ref() else [int(axis) for axis in attribute.as_ints()]
-    array = constant(node.inputs[1], opset) if len(node.inputs) > 1 else None
-    return None if array is None else [int(axis) for axis in array.reshape(-1)]
 
 
 def with_rows_of(emit: Emitter, stack: ir.Value, row_shape: ir.Value) -> ir.Value:

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, remove_node
+from looplift.passes.graph.edit import as_body_output, drop_unused_nodes, rebuild_loop, remove_node
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
-from looplift.passes.stack.stacking import as_body_output
 from looplift.patterns.graph.constants import INT64_MAX, constant, scalar
 from looplift.patterns.graph.numbering import Numbering
 from looplift.patterns.graph.refusal import Refusal

@@ -10,6 +10,7 @@ from looplift.passes.vectorize.context import OverTime, Rule
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import TRAITS, Trait
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.slices import known_axes
 from looplift.patterns.loops.trip import surely_runs
 
 AXES_AS_INPUT_FROM = 18
@@ -31,17 +32,12 @@ def _known(over: OverTime, node: ir.Node, value: ir.Value, what: str) -> list[in
     return [int(x) for x in array.reshape(-1)]
 
 
-def _axes(over: OverTime, node: ir.Node) -> list[int] | None:
-    """The axes that an operator names, as attribute or input; None if it names none."""
-    if "axes" in node.attributes:
-        return list(node.attributes["axes"].as_ints())
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return _known(over, node, node.inputs[1], "axes")
-    return None
-
-
-def _int(node: ir.Node, name: str, default: int) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
+def _axes(over: OverTime, node: ir.Node) -> list[int]:
+    """The axes that an operator names, as attribute or input; none if it names none."""
+    axes = known_axes(node, over.view.opset)
+    if axes is None:
+        raise Refused(Refusal(f"the axes of {node.op_type} are not constant", node))
+    return axes
 
 
 def _first(node: ir.Node) -> ir.Value:
@@ -54,13 +50,13 @@ def reduction(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Reduce*: over the element's axes. The order in which an engine adds along an axis is its own."""
     value, rank, axes = _first(node), over.rank(_first(node)), _axes(over, node)
     if not axes:
-        if _int(node, "noop_with_empty_axes", 0):
+        if node.attributes.get_int("noop_with_empty_axes", 0):
             raise Refused(Refusal(f"{node.op_type} with empty axes", node))
         axes = list(range(rank))
     if rank == 0:
         raise Refused(Refusal(f"{node.op_type} of a scalar", node))
     axes = shifted(over, node, axes, rank)
-    attributes: dict[str, ir.Attr | int | list[int]] = {"keepdims": _int(node, "keepdims", 1)}
+    attributes: dict[str, ir.Attr | int | list[int]] = {"keepdims": node.attributes.get_int("keepdims", 1)}
     from_opset = 13 if node.op_type == "ReduceSum" else AXES_AS_INPUT_FROM
     if over.view.opset < from_opset:
         return [over.emit.op(node.op_type, [over.stack(value)], {**attributes, "axes": axes})]
@@ -76,7 +72,7 @@ def axis_attribute(default: int, since: int = 1) -> Rule:
         value, rank = _first(node), over.rank(_first(node))
         if rank == 0:
             raise Refused(Refusal(f"{node.op_type} of a scalar", node))
-        (axis,) = shifted(over, node, [_int(node, "axis", default)], rank)
+        (axis,) = shifted(over, node, [node.attributes.get_int("axis", default)], rank)
         return [over.emit.op(node.op_type, [over.stack(value)], {**node.attributes, "axis": axis})]
 
     return rule
@@ -85,7 +81,7 @@ def axis_attribute(default: int, since: int = 1) -> Rule:
 def squeeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Squeeze: only with its axes named, or known from the shape."""
     value, rank, axes = _first(node), over.rank(_first(node)), _axes(over, node)
-    if axes is None:
+    if not axes:
         shape = over.types[value].shape or ()
         if not all(isinstance(dim, int) for dim in shape):
             raise Refused(Refusal("which axes Squeeze drops is not known", node))
@@ -95,14 +91,14 @@ def squeeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 def unsqueeze(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Unsqueeze: axes count in the result."""
-    value, axes = _first(node), _axes(over, node) or []
+    value, axes = _first(node), _axes(over, node)
     return [over.emit.unsqueeze(over.stack(value), sorted(shifted(over, node, axes, over.rank(value) + len(axes))))]
 
 
 def transpose(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Transpose: the leading axes stay in front."""
     value, rank = _first(node), over.rank(_first(node))
-    perm = list(node.attributes["perm"].as_ints()) if "perm" in node.attributes else list(reversed(range(rank)))
+    perm = node.attributes.get_ints("perm", range(rank)[::-1])
     return [over.emit.transpose(over.stack(value), [*range(over.lead), *(over.lead + axis for axis in perm)])]
 
 
@@ -128,13 +124,13 @@ def reshape(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
 
 def concat(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Concat: invariant parts are repeated."""
-    (axis,) = shifted(over, node, [_int(node, "axis", 0)], over.rank(_first(node)))
+    (axis,) = shifted(over, node, [node.attributes.get_int("axis", 0)], over.rank(_first(node)))
     return [over.emit.op("Concat", [over.stack(x) for x in node.inputs if x is not None], {"axis": axis})]
 
 
 def split(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """Split: sizes as they are."""
-    (axis,) = shifted(over, node, [_int(node, "axis", 0)], over.rank(_first(node)))
+    (axis,) = shifted(over, node, [node.attributes.get_int("axis", 0)], over.rank(_first(node)))
     sizes = [over.outside(x) for x in node.inputs[1:] if x is not None]
     copy = ir.Node(
         "",
@@ -167,13 +163,13 @@ def _widened(over: OverTime, stack: ir.Value, k: ir.Value, axis: int, rank: int)
 def top_k(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     """TopK: of each element, as many in every iteration; only sorted, where ties and their order are defined."""
     value, k = _first(node), node.inputs[1] if len(node.inputs) > 1 else None
-    if k is None or not _int(node, "sorted", 1) or over.view.opset < 11:
+    if k is None or not node.attributes.get_int("sorted", 1) or over.view.opset < 11:
         raise Refused(
             Refusal("TopK before opset 11, or unsorted, leaves the order of equal elements to the engine", node)
         )
     if over.varies(k):
         raise Refused(Refusal("the number of elements that TopK takes varies", node))
-    (axis,) = shifted(over, node, [_int(node, "axis", -1)], over.rank(value))
+    (axis,) = shifted(over, node, [node.attributes.get_int("axis", -1)], over.rank(value))
     stack, shape, number = over.stack(value), over.types[value].shape, constant(k, over.view.opset)
     extent = None if shape is None else shape[axis - over.lead]
     enough = number is not None and isinstance(extent, int) and bool((number <= extent).all())

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from looplift.passes.graph import last_bits
 from looplift.passes.graph.emit import Emitter
 from looplift.patterns.engines.onnxruntime import REACH
-from looplift.patterns.graph.constants import INT64_MAX
+from looplift.patterns.graph.constants import INT64_MAX, shape_part
 from looplift.patterns.graph.operators import STANDARD, has_references
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.refusal import Refusal, Refused
@@ -203,16 +203,16 @@ class OverTime:
     def _extents(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """Shape or Size of one element, which every iteration's has: known, or read off the stack."""
         emit, shape = self.emit, self.types[value].shape
-        start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
+        part = shape_part(node)
         known = [dim for dim in shape or () if isinstance(dim, int)]
         if shape is not None and len(known) == len(shape):
-            return emit.const(math.prod(known)) if node.op_type == "Size" else emit.const(known[start:end])
+            return emit.const(math.prod(known)) if node.op_type == "Size" else emit.const(known[part])
         if node.op_type == "Size":
             raise Refused(Refusal(f"the size of '{value.name}' is not known", node))
         extents = emit.slice(emit.op("Shape", [self.stack(value)]), self.lead, INT64_MAX, 0)
-        if start is None and end is None:
+        if part == slice(None):
             return extents
-        return emit.slice(extents, start or 0, INT64_MAX if end is None else end, 0)
+        return emit.slice(extents, part.start or 0, INT64_MAX if part.stop is None else part.stop, 0)
 
     def _type_source(self, value: ir.Value) -> ir.Value:
         """Where only a type or shape is asked of a carry, its initial value has it too."""

@@ -23,7 +23,7 @@ def gather(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     data, indices = node.inputs
     assert data is not None
     assert indices is not None
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    axis = node.attributes.get_int("axis", 0)
     (place,) = shifted(over, node, [axis], over.rank(data))
     if over.varies(data) and over.varies(indices):
         return [_gathered_each(over, node, data, indices, place - over.lead)]
@@ -82,7 +82,7 @@ def gather_elements(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     data, indices = node.inputs
     assert data is not None
     assert indices is not None
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    axis = node.attributes.get_int("axis", 0)
     axis = axis % over.rank(data) + over.lead
     return [over.emit.op("GatherElements", [over.stack(data), over.stack(indices)], {"axis": axis})]
 

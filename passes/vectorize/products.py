@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.vectorize.context import OverTime, Rule
+from looplift.patterns.graph.own_nodes import flag
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Dim
 
@@ -80,7 +81,7 @@ def gemm(over: OverTime, node: ir.Node) -> Sequence[ir.Value]:
     assert a is not None and b is not None
     invariant = all(value is None or not over.varies(value) for value in (b, c))
     shape, result = over.types[a].shape, over.types[node.outputs[0]]
-    if not invariant or ("transA" in node.attributes and node.attributes["transA"].as_int()):
+    if not invariant or flag(node, "transA"):
         raise Refused(Refusal("more of Gemm than its rows varies", node))
     if c is not None and not _one_row(over.types[c].shape):
         raise Refused(Refusal("the bias of Gemm has a row of its own for each row", node))

@@ -103,8 +103,8 @@ def _given(node: ir.Node, inner: ir.Graph, opset: int, around: Stacked) -> Itera
 
 
 def _states(scan: ir.Node, body: ir.Graph) -> int:
-    given = scan.attributes.get("num_scan_inputs")
-    return len(body.inputs) - given.as_int() if given is not None and not given.is_ref() else 0
+    read = scan.attributes.get_int("num_scan_inputs", None)
+    return 0 if read is None else len(body.inputs) - read
 
 
 def rows(graph: ir.Graph | ir.Function, opset: int) -> Iterator[ir.Value]:

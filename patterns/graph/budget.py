@@ -107,10 +107,8 @@ class Budget:
         return refusal
 
     def _over(self, node: ir.Node, inputs: Sequence[Array | None], largest: int) -> Refusal | None:
-        attribute = node.attributes.get("axis")
-        axis = attribute.as_int() if attribute is not None and not attribute.is_ref() else 0
         try:
-            elements = result_elements(node.op_type, inputs, axis)
+            elements = result_elements(node.op_type, inputs, node.attributes.get_int("axis", 0))
         except (IndexError, TypeError, ValueError):
             return Refusal(f"the inputs of {node.op_type} are not what it takes", node)
         if elements is None:

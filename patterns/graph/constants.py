@@ -97,13 +97,17 @@ def _small(tensor: ir.TensorProtocol | None) -> Array | None:
 
 def _static_shape(node: ir.Node, opset: int) -> Array | None:
     source = node.inputs[0]
-    if source is None or source.shape is None or not all(isinstance(dim, int) for dim in source.shape):
-        return None
-    start, end = (node.attributes.get(name) for name in ("start", "end"))
-    if any(attr is not None and attr.is_ref() for attr in (start, end)):
+    if source is None or source.shape is None or has_references(node):
         return None
     dims = [dim for dim in source.shape if isinstance(dim, int)]
-    return np.array(dims[slice(start.as_int() if start else 0, end.as_int() if end else None)], np.int64)
+    if len(dims) < len(source.shape):
+        return None
+    return np.array(dims[shape_part(node)], np.int64)
+
+
+def shape_part(node: ir.Node) -> slice:
+    """Which extents a Shape node gives: some of them from opset 15 on."""
+    return slice(node.attributes.get_int("start", None), node.attributes.get_int("end", None))
 
 
 def _cast_like(node: ir.Node, opset: int, depth: int, known: dict[int, Array | None]) -> Array | None:

@@ -35,5 +35,4 @@ def series(node: ir.Node) -> dict[int, bool]:
 
 def flag(node: ir.Node, name: str) -> bool:
     """Whether an int attribute is set."""
-    attribute = node.attributes.get(name)
-    return attribute is not None and bool(attribute.as_int())
+    return bool(node.attributes.get_int(name, 0))

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
 import onnx_ir as ir
 
-from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, constant, scalar
+from looplift.patterns.graph.constants import INT64_MAX, INT64_MIN, constant, scalar, shape_part
 from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
+from looplift.patterns.graph.slices import slice_bounds
 
 Dim = int | str | None
 """An extent: known, a symbol (equal symbols are equal extents), or unknown."""
@@ -64,16 +64,12 @@ def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Se
     def inner(k: int) -> Dims | None:
         return entries(node.inputs[k], shape_of, opset, depth + 1, seen) if k < len(node.inputs) else None
 
-    def number(name: str, default: int | None) -> int | None:
-        attribute = node.attributes.get(name)
-        return attribute.as_int() if attribute is not None else default
-
     if node.op_type == "Shape" and node.inputs[0] is not None:
         shape = shape_of(node.inputs[0])
-        return shape[slice(number("start", 0), number("end", None))] if shape is not None else None
+        return None if shape is None else shape[shape_part(node)]
     if has(node, Trait.RESHAPES):
         return inner(0)
-    if node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64:
+    if node.op_type == "Cast" and node.attributes.get_int("to", None) == ir.DataType.INT64:
         return inner(0)
     if node.op_type == "Concat":
         parts = [inner(k) for k in range(len(node.inputs))]
@@ -96,8 +92,9 @@ def _repeated(node: ir.Node, shape: Dims | None) -> Dims | None:
     """One number, as many times as the shape of a vector says."""
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or not 0 <= shape[0] <= 32:
         return None
-    fill = node.attributes["value"].as_tensor().numpy() if "value" in node.attributes else np.zeros(1, np.float32)
-    return (int(fill.reshape(-1)[0]),) * shape[0] if fill.dtype.kind in "iu" else None
+    value = node.attributes.get_tensor("value", None)  # else a float
+    fill = None if value is None else value.numpy()
+    return (int(fill.reshape(-1)[0]),) * shape[0] if fill is not None and fill.dtype.kind in "iu" else None
 
 
 def _elementwise(op: Callable[[Dim, Dim], Dim], left: Dims | None, right: Dims | None) -> Dims | None:
@@ -151,16 +148,17 @@ def sliced_shape(node: ir.Node, shape: Dims | None, opset: int) -> Dims | None:
     """The result's shape of Slice. ONNX's inference keeps the symbols of axes that are cut before opset 11."""
     if shape is None:
         return None
-    axes, bounds = _cuts(node, opset)
+    bounds = slice_bounds(node, opset)
+    axes, dims = bounds.axes, list(shape)
     if axes is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
         return (None,) * len(shape)
-    dims = list(shape)
-    for axis, bound in zip(axes, bounds, strict=True):
-        dims[axis] = _left_of(dims[axis], bound)
+    cuts = {axis: (start, end, step) for start, end, axis, step in bounds.each() or ()}
+    for axis in axes:
+        dims[axis] = _left_of(dims[axis], cuts.get(axis))
     return tuple(dims)
 
 
-def _left_of(extent: Dim, bound: tuple[int, ...] | None) -> Dim:
+def _left_of(extent: Dim, bound: tuple[int, int, int] | None) -> Dim:
     """What a slice from start to end by step leaves of an axis."""
     if bound in WHOLE:
         return extent
@@ -176,26 +174,6 @@ WHOLE = frozenset({(0, INT64_MAX, 1), (-1, INT64_MIN, -1), (-1, INT64_MIN + 1, -
 """Start, end and step of slices that take an axis whole, whatever its extent."""
 
 
-def _cuts(node: ir.Node, opset: int) -> tuple[list[int] | None, list[tuple[int, ...] | None]]:
-    """The axes that Slice cuts, if they are known, and for each its start, end and step, if they are."""
-    if opset < 10:
-        starts, ends = (list(node.attributes[name].as_ints()) for name in ("starts", "ends"))
-        axes = list(node.attributes["axes"].as_ints()) if "axes" in node.attributes else list(range(len(starts)))
-        return axes, [(start, end, 1) for start, end in zip(starts, ends, strict=True)]
-    given = [*node.inputs[1:], None, None][:4]
-    found = [None if value is None else constant(value, opset) for value in given]
-    ints = [None if array is None else [int(x) for x in array.reshape(-1)] for array in found]
-    if given[2] is None and ints[0] is not None:
-        ints[2] = list(range(len(ints[0])))
-    if ints[2] is None:
-        return None, []
-    if given[3] is None:
-        ints[3] = [1] * len(ints[2])
-    if any(part is None or len(part) != len(ints[2]) for part in ints):
-        return ints[2], [None] * len(ints[2])
-    return ints[2], list(zip(ints[0] or [], ints[1] or [], ints[3] or [], strict=True))
-
-
 def _gathered(node: ir.Node, whole: Dims, opset: int) -> Dims | None:
     index = constant(node.inputs[1], opset)
     if index is None or not all(-len(whole) <= k < len(whole) for k in index.reshape(-1)):
@@ -204,13 +182,10 @@ def _gathered(node: ir.Node, whole: Dims, opset: int) -> Dims | None:
 
 
 def _sliced(node: ir.Node, whole: Dims, opset: int) -> Dims | None:
-    if len(node.inputs) < 3:
+    cuts = slice_bounds(node, opset).each()
+    if cuts is None or len(cuts) != 1:
         return None
-    starts, ends = (constant(node.inputs[k], opset) for k in (1, 2))
-    steps = constant(node.inputs[4], opset) if len(node.inputs) > 4 else np.ones(1, np.int64)
-    if any(array is None or array.size != 1 for array in (starts, ends, steps)):
-        return None
-    start, end, step = (int(array.reshape(-1)[0]) for array in (starts, ends, steps) if array is not None)
+    start, end, _, step = cuts[0]
     return whole[start:end:step] if step > 0 else None
 
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import STANDARD, Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import DOMAIN
+from looplift.patterns.graph.slices import distinct_axes, in_range, known_axes, slice_bounds
 from looplift.patterns.graph.types import Dim, TensorType, Types, infer_node
 from looplift.patterns.graph.values import has_subgraphs, subgraphs, with_inner
 
@@ -91,8 +92,7 @@ def _known_number(node: ir.Node, types: Types) -> TensorType | None:
 
 def _cast(node: ir.Node, types: Types, opset: int) -> bool:
     """Between numbers; a string may not spell one."""
-    to = node.attributes.get("to")
-    return _known_number(node, types) is not None and to is not None and to.as_int() != ir.DataType.STRING
+    return _known_number(node, types) is not None and node.attributes.get_int("to", None) != ir.DataType.STRING
 
 
 def _cast_like(node: ir.Node, types: Types, opset: int) -> bool:
@@ -105,7 +105,7 @@ def _divides(node: ir.Node, types: Types, opset: int) -> bool:
     if not _broadcasts(node, types):
         return False
     if types[node.inputs[0]].dtype in FLOATS:
-        return node.op_type == "Div" or ("fmod" in node.attributes and node.attributes["fmod"].as_int() == 1)
+        return node.op_type == "Div" or node.attributes.get_int("fmod", None) == 1
     divisor = constant(node.inputs[1], opset)
     return divisor is not None and divisor.dtype.kind in "iu" and not np.isin(divisor, (0, -1)).any()
 
@@ -117,27 +117,6 @@ def _power(node: ir.Node, types: Types, opset: int) -> bool:
 def _clip(node: ir.Node, types: Types, opset: int) -> bool:
     """Bounds are attributes, or scalars."""
     return all(types[bound].shape == () for bound in node.inputs[1:] if bound is not None)
-
-
-def known_axes(node: ir.Node, opset: int, position: int = 1) -> list[int] | None:
-    """The axes, an attribute or a constant input; empty if left out, None if not known."""
-    attribute = node.attributes.get("axes")
-    if attribute is not None:
-        return list(attribute.as_ints())
-    if len(node.inputs) <= position or node.inputs[position] is None:
-        return []
-    array = constant(node.inputs[position], opset)
-    return None if array is None or array.ndim > 1 else [int(axis) for axis in array.reshape(-1)]
-
-
-def _in_range(index: int, extent: int, opset: int) -> bool:
-    """Negative indices and axes count from the end, from opset 11."""
-    return (0 if opset < 11 else -extent) <= index < extent
-
-
-def distinct_axes(axes: list[int], rank: int, opset: int) -> bool:
-    """Whether these are axes of a tensor of this rank, none named twice."""
-    return all(_in_range(axis, rank, opset) for axis in axes) and len({axis % rank for axis in axes}) == len(axes)
 
 
 def _unsqueeze(node: ir.Node, types: Types, opset: int) -> bool:
@@ -178,19 +157,16 @@ def _element_count(fact: TensorType) -> int | None:
 
 
 def _transpose(node: ir.Node, types: Types, opset: int) -> bool:
-    perm = node.attributes.get("perm")
-    if perm is None:
-        return True
-    rank = types[node.inputs[0]].rank
-    return rank is not None and sorted(perm.as_ints()) == list(range(rank))
+    perm, rank = node.attributes.get_ints("perm", None), types[node.inputs[0]].rank
+    return perm is None or (rank is not None and sorted(perm) == list(range(rank)))
 
 
 def _axis_in_range(node: ir.Node, types: Types, opset: int) -> bool:
     """Softmax and its kin, Flatten."""
     rank = types[node.inputs[0]].rank
     default = 1 if node.op_type == "Flatten" or opset < 13 else -1
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else default
-    return rank is not None and _in_range(axis, rank, opset)
+    axis = node.attributes.get_int("axis", default)
+    return rank is not None and in_range(axis, rank, opset)
 
 
 def _concat(node: ir.Node, types: Types, opset: int) -> bool:
@@ -201,7 +177,7 @@ def _concat(node: ir.Node, types: Types, opset: int) -> bool:
     if len(known) != len(node.inputs) or len(ranks) != 1 or "axis" not in node.attributes:
         return False
     rank, axis = ranks.pop(), node.attributes["axis"].as_int()
-    if not _in_range(axis, rank, opset):
+    if not in_range(axis, rank, opset):
         return False
     rest = {shape[: axis % rank] + shape[axis % rank + 1 :] for shape in known}
     return len(rest) == 1 and None not in rest.pop()
@@ -210,11 +186,11 @@ def _concat(node: ir.Node, types: Types, opset: int) -> bool:
 def _gather(node: ir.Node, types: Types, opset: int) -> bool:
     """Constant indices within a known extent."""
     shape, indices = types[node.inputs[0]].shape, constant(node.inputs[1], opset)
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-    if shape is None or indices is None or not _in_range(axis, len(shape), opset):
+    axis = node.attributes.get_int("axis", 0)
+    if shape is None or indices is None or not in_range(axis, len(shape), opset):
         return False
     extent = shape[axis]
-    return isinstance(extent, int) and all(_in_range(index, extent, opset) for index in indices.reshape(-1).tolist())
+    return isinstance(extent, int) and all(in_range(index, extent, opset) for index in indices.reshape(-1).tolist())
 
 
 def _slice(node: ir.Node, types: Types, opset: int) -> bool:
@@ -224,12 +200,10 @@ def _slice(node: ir.Node, types: Types, opset: int) -> bool:
     rank, starts, ends = types[node.inputs[0]].rank, types[node.inputs[1]].shape, types[node.inputs[2]].shape
     if rank is None or starts is None or starts != ends or len(starts) != 1 or not isinstance(starts[0], int):
         return False
-    count, axes = starts[0], known_axes(node, opset, position=3)
-    steps = constant(node.inputs[4], opset) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(count)
-    if axes is None or steps is None or steps.shape != (count,) or not steps.all():
+    bounds = slice_bounds(node, opset, starts[0])
+    if bounds.axes is None or bounds.steps is None or not len(bounds.axes) == len(bounds.steps) == starts[0]:
         return False
-    axes = axes or list(range(count))
-    return len(axes) == count and distinct_axes(axes, rank, opset)
+    return 0 not in bounds.steps and distinct_axes(bounds.axes, rank, opset)
 
 
 def _matmul(node: ir.Node, types: Types, opset: int) -> bool:

@@ -364,8 +364,7 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     elif node.op_type == "Expand":
         shape = expanded(before, target)
     else:
-        allow_zero = node.attributes.get("allowzero")
-        shape = reshaped(before, target, allow_zero=allow_zero is not None and allow_zero.as_int() == 1)
+        shape = reshaped(before, target, allow_zero=node.attributes.get_int("allowzero", None) == 1)
     return fact.shape if shape is None else shape
 
 

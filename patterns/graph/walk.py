@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import graphlib
+import math
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from looplift.patterns.graph.own_nodes import DOMAIN
-from looplift.patterns.graph.values import subgraphs
+from looplift.patterns.graph.values import nodes_within, subgraphs
 from looplift.patterns.graph.view import is_loop, is_scan
 
 GraphLike = ir.Graph | ir.Function
@@ -94,14 +97,41 @@ def is_frozen(node: ir.Node) -> bool:
     return _FROZEN in node.meta
 
 
+def copies_inlined(model: ir.Model) -> dict[ir.OperatorIdentifier, float]:
+    """How often each function stands in the model's graph once all are inlined; infinitely often if it calls itself."""
+    callers: dict[ir.OperatorIdentifier, collections.Counter[ir.OperatorIdentifier | None]] = {}
+    for caller in (None, *model.functions.values()):
+        name = None if caller is None else caller.identifier()
+        for node in nodes_within(model.graph if caller is None else caller):
+            callers.setdefault(node.op_identifier(), collections.Counter())[name] += 1
+    calls = {name: {caller for caller in callers.get(name, ()) if caller is not None} for name in model.functions}
+    found: dict[ir.OperatorIdentifier | None, float] = {None: 1}
+    try:
+        for name in graphlib.TopologicalSorter(calls).static_order():
+            found[name] = sum(times * found[caller] for caller, times in callers.get(name, {}).items())
+    except graphlib.CycleError:
+        return dict.fromkeys(model.functions, math.inf)
+    return {name: found[name] for name in model.functions}
+
+
+def nodes_inlined(model: ir.Model) -> float:
+    """How many nodes the model has once all its functions are inlined; infinitely many if one calls itself."""
+    copies = copies_inlined(model)
+    sizes = {name: sum(1 for _ in nodes_within(function)) for name, function in model.functions.items()}
+    inlined = sum(copies[name] * size for name, size in sizes.items() if copies[name])
+    return inlined + sum(1 for _ in nodes_within(model.graph))
+
+
 __all__ = [
     "GraphLike",
     "Place",
+    "copies_inlined",
     "every_loop",
     "freeze",
     "is_frozen",
     "loops",
     "node_name",
+    "nodes_inlined",
     "places",
     "subgraphs",
 ]

@@ -15,7 +15,8 @@ from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.shapes import entries
-from looplift.patterns.graph.speculatable import broadcast_surely, distinct_axes, is_total, known_axes
+from looplift.patterns.graph.slices import constant_ints, distinct_axes, known_axes
+from looplift.patterns.graph.speculatable import broadcast_surely, is_total
 from looplift.patterns.graph.types import Dim, Types
 
 SHAPES_ONLY = frozenset({"Cast", "CastLike", "Flatten", "Identity", "Reshape"})
@@ -59,13 +60,9 @@ def expands_surely(shape: Sequence[Dim] | None, to: Sequence[Dim] | None) -> boo
     return all(x == 1 or (x is not None and x == y) for x, y in zip(reversed(shape), reversed(to), strict=False))
 
 
-def _integer(node: ir.Node, name: str, default: int) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
-
-
 def _axis(node: ir.Node, types: Types, default: int) -> int | None:
     """The `axis` attribute, counted from the front; None where it is not known to be one of the first input's."""
-    rank, axis = types[node.inputs[0]].rank, _integer(node, "axis", default)
+    rank, axis = types[node.inputs[0]].rank, node.attributes.get_int("axis", default)
     return axis % rank if rank and -rank <= axis < rank else None
 
 
@@ -83,10 +80,10 @@ def _gather_elements(node: ir.Node, types: Types, opset: int) -> bool:
 
 def _slice(node: ir.Node, types: Types, opset: int) -> bool:
     """Before opset 10: axes that there are."""
-    rank, starts = types[node.inputs[0]].rank, node.attributes.get("starts")
+    rank, starts = types[node.inputs[0]].rank, node.attributes.get_ints("starts", None)
     if rank is None or starts is None:
         return False
-    axes = known_axes(node, opset) or list(range(len(starts.as_ints())))
+    axes = known_axes(node, opset) or list(range(len(starts)))
     return distinct_axes(axes, rank, opset)
 
 
@@ -105,7 +102,7 @@ def _tile(node: ir.Node, types: Types, opset: int) -> bool:
 def _pad(node: ir.Node, types: Types, opset: int) -> bool:
     """By constants, and nothing is taken away."""
     pads, rank = constant(node.inputs[1], opset) if len(node.inputs) > 1 else None, types[node.inputs[0]].rank
-    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
+    mode = node.attributes.get_string("mode", "constant")
     if pads is None or rank is None or pads.shape != (2 * rank,) or mode != "constant":
         return False
     return bool((pads >= 0).all()) and all(types[value].shape == () for value in node.inputs[2:] if value is not None)
@@ -145,11 +142,9 @@ def _split(node: ir.Node, types: Types, opset: int) -> bool:
     extent = shape[axis] if shape is not None and axis is not None else None
     if not isinstance(extent, int):
         return False
-    sizes = constant(node.inputs[1], opset) if len(node.inputs) > 1 and node.inputs[1] is not None else None
-    given = node.attributes["split"].as_ints() if "split" in node.attributes else None
-    if sizes is None and given is None:
+    parts = constant_ints(node.inputs[1], opset) if len(node.inputs) > 1 else node.attributes.get_ints("split", None)
+    if parts is None:
         return not node.inputs[1:] and extent % len(node.outputs) == 0
-    parts = [int(size) for size in (given if given is not None else sizes.reshape(-1))]  # type: ignore[union-attr]
     return len(parts) == len(node.outputs) and min(parts) >= 0 and sum(parts) == extent
 
 
@@ -168,9 +163,9 @@ def _gemm(node: ir.Node, types: Types, opset: int) -> bool:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if left is None or right is None or len(left) != 2 or len(right) != 2:
         return False
-    if _integer(node, "transA", 0):
+    if node.attributes.get_int("transA", 0):
         left = left[::-1]
-    if _integer(node, "transB", 0):
+    if node.attributes.get_int("transB", 0):
         right = right[::-1]
     fits = left[1] is not None and left[1] == right[0]
     return fits and (bias is None or expands_surely(types[bias].shape, (left[0], right[1])))

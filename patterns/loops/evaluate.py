@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from looplift.patterns.graph.budget import Array, Budget, budget
-from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.constants import constant, shape_part
 from looplift.patterns.graph.operators import TRAITS, Trait, has_references, is_standard
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import defined_in
@@ -64,8 +64,7 @@ class Simulation:
         known = [dim for dim in shape or () if isinstance(dim, int)]
         if shape is None or len(known) != len(shape) or has_references(node):
             return None
-        start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
-        return np.array(known[start:end], np.int64)
+        return np.array(known[shape_part(node)], np.int64)
 
     def _follow(self) -> dict[int, ir.Value]:
         """The closed values of the body, inputs first, then in the order of its nodes."""

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
 from looplift.patterns.graph.constants import scalar
+from looplift.patterns.graph.own_nodes import flag
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used
@@ -66,8 +67,7 @@ class Call:
 
     def flag(self, name: str) -> bool:
         """An attribute that is 0 or 1, 0 by default."""
-        attribute = self.node.attributes.get(name)
-        return attribute is not None and attribute.as_int() != 0
+        return flag(self.node, name)
 
     def number(self, index: int) -> int | bool | float | None:
         """The value of an input of one element, where it is constant."""

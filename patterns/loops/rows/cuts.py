@@ -21,8 +21,9 @@ import enum
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.constants import constant, scalar
+from looplift.patterns.graph.constants import scalar
 from looplift.patterns.graph.operators import Trait, has, is_standard
+from looplift.patterns.graph.slices import known_axes, slice_bounds
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.view import View
@@ -101,14 +102,14 @@ def row_cuts(view: View, outer: Types, trip: Trip, *, certain: bool = False) -> 
 def _candidate(node: ir.Node, view: View, types: Types, dependence: Dependence) -> RowCut | None:
     if not is_standard(node, "Slice") or len(node.inputs) < 3:
         return None
-    data, starts, ends, axes_in, steps = [*node.inputs, None, None][:5]
+    data, starts, ends = node.inputs[:3]
     if data is None or starts is None or ends is None or dependence.invariant(starts):
         return None
-    rank, axes = types[data].rank, [0] if axes_in is None else _ints(axes_in, view.opset)
+    bounds, rank = slice_bounds(node, view.opset, 1), types[data].rank
+    axes, step = bounds.axes, bounds.steps
     if rank is None or axes is None or len(axes) != 1 or types[starts].shape != (1,) or not -rank <= axes[0] < rank:
         return None
-    step = [1] if steps is None else _ints(steps, view.opset)
-    if step is None or step[0] < 1:
+    if not step or step[0] < 1:
         return None
     start, end = index_of(starts, view, types), index_of(ends, view, types)
     lowest = start.lowest(view) if start is not None else None
@@ -147,18 +148,13 @@ def _bare(value: ir.Value) -> ir.Value:
     """A tensor of one element before copies that change at most its shape, or int32 into int64."""
     node = value.producer()
     while is_standard(node) and node.inputs and node.inputs[0] is not None:
-        widens = node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64
+        widens = node.op_type == "Cast" and node.attributes.get_int("to", None) == ir.DataType.INT64
         joins = node.op_type == "Concat" and len(node.inputs) == 1
         if not (widens or joins or has(node, Trait.RESHAPES)):
             break
         value = node.inputs[0]
         node = value.producer()
     return value
-
-
-def _ints(value: ir.Value, opset: int) -> list[int] | None:
-    array = constant(value, opset)
-    return None if array is None else [int(x) for x in array.reshape(-1)]
 
 
 def _with_extent(types: Types, cut: RowCut, extent: int) -> TensorType:
@@ -197,10 +193,7 @@ def _dropped_by_squeeze(cut: RowCut, types: Types, opset: int) -> bool:
         reader = usage.node
         if not is_standard(reader, "Squeeze"):
             return False
-        if "axes" in reader.attributes and not reader.attributes["axes"].is_ref():
-            axes: list[int] | None = list(reader.attributes["axes"].as_ints())
-        else:
-            axes = _ints(reader.inputs[1], opset) if len(reader.inputs) > 1 and reader.inputs[1] is not None else None
+        axes = known_axes(reader, opset)
         if axes is None or cut.axis not in [axis % rank for axis in axes]:
             return False
     return True

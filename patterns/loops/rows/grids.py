@@ -41,7 +41,7 @@ def slice_write(indices: ir.Value, written: tuple[Dim, ...], view: View, types: 
     node, shape = source(indices).producer(), types[indices].shape
     if not is_standard(node, "Concat") or shape is None:
         return None
-    count, axis = len(shape) - 1, node.attributes["axis"].as_int()
+    count, axis = len(shape) - 1, node.attributes.get_int("axis", None)
     if len(node.inputs) != count or count > len(written) or axis not in (-1, count):
         return None
     found: list[SliceWrite] = []

@@ -10,7 +10,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.types import Dim, TensorType, Types
 from looplift.patterns.graph.values import defined_in
 from looplift.patterns.graph.view import View
@@ -83,10 +83,9 @@ def row_read(node: ir.Node, view: View, types: Types) -> RowRead | None:
     data, indices = node.inputs
     rank, shape = types[data].rank, types[indices].shape
     index = index_of(indices, view, types)
-    attribute = node.attributes.get("axis")
-    if data is None or not rank or shape is None or index is None or (attribute is not None and attribute.is_ref()):
+    axis = node.attributes.get_int("axis", 0)
+    if data is None or not rank or shape is None or index is None or has_references(node):
         return None
-    axis = attribute.as_int() if attribute is not None else 0
     if any(dim != 1 for dim in shape) or not -rank <= axis < rank:
         return None
     return RowRead(node, data, axis % rank, index, len(shape))

@@ -22,6 +22,7 @@ from tests.helpers import model
         ("c = Concat<axis=0>(n1, one)\n y = Expand(v, c)", (None, 3)),
         ("s = Shape(w)\n y = Expand(v, s)", (3,)),
         ("s = Shape(w)\n y = Expand(w, s)", ("B",)),
+        ("s = Shape(x)\n f = Flatten<axis=0>(s)\n g = Squeeze(f, zero)\n y = Expand(v, g)", ("A", 3)),
         ("y = Slice(x, zero, top, zero)", ("A", 3)),
         ("y = Slice(x, zero, top, axis1)", ("A", 3)),
         ("y = Slice(x, last, bottom, zero, last)", ("A", 3)),
