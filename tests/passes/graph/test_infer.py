@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from looplift.passes import run_pipeline
-from looplift.passes.clean.inline_loops import nodes_inlined
 from looplift.passes.graph import infer as inference
+from looplift.patterns.graph.walk import nodes_inlined
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]>\n'
 
