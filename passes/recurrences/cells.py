@@ -15,10 +15,11 @@ import onnx_ir as ir
 from looplift.passes.graph import last_bits
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.recurrences.forms.pieces import either, some
-from looplift.passes.stack.stacking import constant_axes
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.slices import known_axes
 from looplift.patterns.graph.types import is_public
+from looplift.patterns.graph.values import maker
 from looplift.patterns.loops.cells import FINAL, INITIAL, LENGTHS, ROWS, SERIES, STATES, CellState
 from looplift.patterns.loops.trip import surely_runs
 
@@ -95,8 +96,8 @@ def _inputs(cell: ir.Node, over: OverTime) -> list[ir.Value | None]:
 
 def _without_step_axis(stack: ir.Value, over: OverTime) -> ir.Value:
     """The stack ``[time, 1, batch, width]`` without its second axis, which an Unsqueeze may just have put in."""
-    node = stack.producer()
-    if node is not None and node.op_type == "Unsqueeze" and constant_axes(node, over.emit.opset) == [1]:
+    node = maker(stack, "Unsqueeze")
+    if node is not None and known_axes(node, over.emit.opset) == [1]:
         assert node.inputs[0] is not None
         return node.inputs[0]
     return over.emit.squeeze(stack, [1])

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant
+from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import STANDARD
 from looplift.patterns.graph.view import Carry
 from looplift.patterns.loops.dependence import Dependence
 
@@ -30,8 +30,6 @@ ROWS, FINAL = 0, 1
 
 PLACES = {ROWS: 0, FINAL: 0, FINAL + 1: 1}
 """Which state each output is: after one step the rows are the final h."""
-
-_IN_ORDER = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +73,7 @@ def cell_state(carry: Carry, dependence: Dependence, types: Types) -> CellState 
     """
     way = _way(carry.updated, dependence, types)
     node = way.origin.producer()
-    if node is None or not _is_cell(node) or node.graph is not dependence.view.body:
+    if not is_standard(node, *STATES) or node.graph is not dependence.view.body:
         return None
     if not dependence.reaches(carry.previous, carry.updated):
         return None
@@ -91,10 +89,6 @@ def cell_state(carry: Carry, dependence: Dependence, types: Types) -> CellState 
         return refusal
     into = _way(_input(node, INITIAL + place), dependence, types).nodes
     return CellState(node, place, output, tuple(each for each in carries if isinstance(each, Carry)), into, way.nodes)
-
-
-def _is_cell(node: ir.Node) -> bool:
-    return node.domain in STANDARD and node.op_type in STATES
 
 
 def _input(node: ir.Node, k: int) -> ir.Value | None:
@@ -118,7 +112,7 @@ def _carry_at(node: ir.Node, place: int, dependence: Dependence, types: Types) -
 
 def _one_step(node: ir.Node, dependence: Dependence, types: Types) -> Refusal | None:
     """Why the cell is not one step for every batch entry, forward along the loop."""
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return Refusal(f"an attribute of {node.op_type} is a reference to a function's", node)
     direction = node.attributes.get_string("direction", "forward")
     if direction not in ("forward", "reverse"):  # of one step they are the same
@@ -154,9 +148,9 @@ def _way(value: ir.Value | None, dependence: Dependence, types: Types) -> _Way:
     """Back to where a value comes from, through operators that keep the elements in order."""
     assert value is not None
     nodes: list[ir.Node] = []
-    while (node := value.producer()) is not None and node.graph is dependence.view.body:
+    while is_standard(node := value.producer()) and node.graph is dependence.view.body:
         data = node.inputs[0] if node.inputs else None
-        if data is None or node.domain not in STANDARD or not _keeps_order(node, dependence, types):
+        if data is None or not _keeps_order(node, dependence, types):
             break
         nodes.append(node)
         value = data
@@ -165,12 +159,12 @@ def _way(value: ir.Value | None, dependence: Dependence, types: Types) -> _Way:
 
 def _keeps_order(node: ir.Node, dependence: Dependence, types: Types) -> bool:
     """Whether the node has all elements of its first input, in order; what else it reads is the same every time."""
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return False
     if not all(other is None or dependence.invariant(other) for other in node.inputs[1:]):
         return False
     rule = _RULES.get(node.op_type)
-    return node.op_type in _IN_ORDER or (rule is not None and rule(node, dependence.view.opset, types))
+    return has(node, Trait.RESHAPES) or (rule is not None and rule(node, dependence.view.opset, types))
 
 
 def _same_type(node: ir.Node, opset: int, types: Types) -> bool:
