@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 import onnx_ir as ir
 
 from looplift.passes.report import Finding
-from looplift.patterns.engines.onnxruntime import MOVES
+from looplift.patterns.engines.onnxruntime.kernels import IN_HALF
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.values import with_inner
 from looplift.patterns.graph.walk import every_loop, node_name
@@ -22,7 +22,7 @@ ORIGIN = "looplift.origin"
 NUMBER = "looplift.number"
 """Key in a node's ``meta``, which goes with the node, and with copies of it, and is not written to files."""
 
-_COPIES = (MOVES | {"Cast"}) - {"If", "Loop", "Scan"}
+_COPIES = (IN_HALF | {"Cast"}) - {"If", "Loop", "Scan"}
 """Operators through which a node is still said to read the same value."""
 
 

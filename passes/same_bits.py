@@ -18,7 +18,7 @@ from looplift.passes.graph import last_bits
 from looplift.passes.graph.infer import infer_shapes
 from looplift.passes.journal import NUMBER, ORIGIN, Journal
 from looplift.passes.lift.lift_recurrences import LIFTED_FROM
-from looplift.patterns.engines.onnxruntime import Tie, ties
+from looplift.patterns.engines.onnxruntime.ties import Tie, ties
 from looplift.patterns.graph.values import subgraphs
 from looplift.patterns.graph.view import is_loop, is_scan
 from looplift.patterns.graph.walk import GraphLike

@@ -11,7 +11,14 @@ from looplift.passes.clean.no_ops import copied_value
 from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import replace_value
 from looplift.passes.journal import Journal
-from looplift.patterns.engines.placement import Stacked, depth_without_copies, reader_minds, rows, stacked, writer_minds
+from looplift.patterns.engines.onnxruntime.placement import (
+    Stacked,
+    depth_without_copies,
+    reader_minds,
+    rows,
+    stacked,
+    writer_minds,
+)
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs
@@ -31,7 +38,7 @@ class Simplify:
     Legal if
     1. the op's value is that of its input bit for bit, with the same shape, as its rule shows;
     2. the input is visible where the output was read, which an input always is;
-    3. nothing minds where it is written or read then, in a Scan's stack or its rows (`patterns.engines.placement`);
+    3. nothing minds where it is written or read then, in a Scan's stack or its rows (`patterns.engines`);
     4. a graph's output stays an output of a node of that graph: where the copied value is an outer value, an input
        or returned already, an Identity stays.
 

@@ -1,9 +1,7 @@
 """Operators whose last bits are the engine's choice, and the mark of those that are computed over time.
 
-Over time an operator is still the same operator on the same elements. But a tensor of another shape may make an
-engine choose another kernel, which adds the same numbers in another order (sums); and an engine's vector code may
-round a logarithm other than its scalar code does, so that the bits depend on where in a tensor a number stands
-(functions: seen in ONNX Runtime, not in numpy).
+Over time an operator is still the same operator on the same elements. But in a tensor of another shape an engine may
+add the same numbers in another order, or round a function otherwise (`patterns.engines`: sums and functions).
 """
 
 from __future__ import annotations
@@ -12,18 +10,9 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from looplift.patterns.engines.onnxruntime import PACKED
+from looplift.patterns.engines.onnxruntime.kernels import FUNCTIONS, PACKED, SUMS
 from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.values import nodes_within
-
-SUMS = frozenset(
-    "CumSum Einsum GRU Gemm LSTM LogSoftmax MatMul RNN ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean "
-    "ReduceProd ReduceSum ReduceSumSquare Softmax".split()
-)
-FUNCTIONS = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Pow Reciprocal Selu Sigmoid Sin Sinh "
-    "Softplus Softsign Sqrt Swish Tan Tanh".split()
-)
 
 MARK = "looplift.last_bits"
 """Key in a node's ``metadata_props``.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from looplift.passes.graph.last_bits import MARK
-from looplift.patterns.engines.onnxruntime import PACKED, is_constant
+from looplift.patterns.engines.onnxruntime.kernels import PACKED
+from looplift.patterns.engines.onnxruntime.ties import is_constant
 from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.values import defined_in, nodes_within
 from looplift.patterns.graph.view import View

@@ -20,7 +20,7 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import to_scalar, to_vector
 from looplift.passes.graph.weights import keep_near
 from looplift.passes.journal import Journal
-from looplift.patterns.engines.placement import is_copied, may_be_read_in_place, may_be_written_in_place
+from looplift.patterns.engines.onnxruntime.placement import is_copied, may_be_read_in_place, may_be_written_in_place
 from looplift.patterns.graph.constants import scalar
 from looplift.patterns.graph.shapes import entries
 from looplift.patterns.graph.types import Dim, TensorType, Types, is_public
@@ -58,7 +58,7 @@ class LoopToScan:
        (`patterns.loops.rows.reads`). It has as many rows as iterations run, or those read are gathered first, which
     fails out of range as the loop did; 4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong;
     5. rows lie at any address in the tensors that a Scan reads and writes, which no operator that reads or writes
-       them in place may mind (`patterns.engines.placement`); a row that one minds is read as before;
+       them in place may mind (`patterns.engines`); a row that one minds is read as before;
     6. the opset is 9 or later; 11 unless the trip count is a constant up to `LONGEST_CONSTANT`.
 
     The cond is true whenever the body runs; what else reads the iteration number scans over ``0, 1, 2, ...``. Body

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph import last_bits
 from looplift.passes.graph.emit import Emitter
-from looplift.patterns.engines.onnxruntime import REACH
+from looplift.patterns.engines.onnxruntime.kernels import FUNCTIONS, REACH
 from looplift.patterns.graph.constants import INT64_MAX, shape_part
 from looplift.patterns.graph.operators import STANDARD, has_references
 from looplift.patterns.graph.own_nodes import DOMAIN
@@ -189,7 +189,7 @@ class OverTime:
             raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
         inputs = [None if x is None else self.outside(x) for x in node.inputs]
         copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
-        if node.op_type in REACH or (node.op_type in last_bits.FUNCTIONS and self._in_place(node)):
+        if node.op_type in REACH or (node.op_type in FUNCTIONS and self._in_place(node)):
             last_bits.mark_moved(copy)
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
             self._outside[id(output)] = new

@@ -1,1 +1,1 @@
-"""What is known of engines: where they round differently though they compute the same. One file per engine."""
+"""What is known of engines: where they round differently though they compute the same. A folder, and a list, each."""

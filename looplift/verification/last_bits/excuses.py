@@ -12,17 +12,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.graph.last_bits import FUNCTIONS, MARK, SUMS
-from looplift.patterns.graph.operators import is_standard
+from looplift.passes.graph.last_bits import MARK
+from looplift.patterns.engines.onnxruntime.kernels import family
 from looplift.runtime.errors import LoopliftError
 from looplift.verification.cases.made_up import Feeds
 from looplift.verification.compare import Comparison, Tolerance
 from looplift.verification.last_bits.influence import NONE, Labels, node_label, reach_of_outputs
 from looplift.verification.last_bits.rounding import Rounding, Spread
-
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
-_HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-_UNROUNDED = frozenset("Add Div Mul Neg Sub Sum".split())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +31,6 @@ class Claim:
 
     def __str__(self) -> str:
         return self.node
-
-
-def family(node: ir.Node) -> str:
-    """The kind of rounding that is the engine's choice: ``sums``, ``functions``, ``half``; empty: none.
-
-    Half: engines compute float16 in float32, and round between two operators or not.
-    """
-    if not is_standard(node):
-        return ""
-    if node.op_type in SUMS or node.op_type in PRODUCTS:
-        return "sums"
-    if node.op_type in FUNCTIONS:
-        return "functions"
-    return "half" if node.op_type in _UNROUNDED and any(value.dtype in _HALF for value in node.outputs) else ""
 
 
 class Excuses:

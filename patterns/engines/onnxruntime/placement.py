@@ -16,21 +16,11 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.engines.onnxruntime.kernels import BY_RESULT, INDIFFERENT
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import defined_in, is_used, source, subgraphs
 from looplift.patterns.graph.view import LoopView, ScanOutput, is_scan
-
-INDIFFERENT = frozenset(
-    "Abs Add And Cast Ceil Concat Div Equal Expand Floor Gather Gemm Greater GreaterOrEqual IsInf IsNaN Less "
-    "LessOrEqual MatMul Mul Neg Not Or Shape Size Slice Split Sub Tile Transpose Where Xor".split()
-)
-
-ELEMENTWISE = frozenset("Exp Log Max Min Reciprocal Relu Sigmoid Sqrt Tanh".split())
-"""Operators that take packets by the address of the result alone (floats and doubles): they may read a row in place."""
-
-SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators whose result may be the same memory, so that their readers count as readers of the input."""
 
 
 def may_be_read_in_place(row: ir.Value, body: ir.Graph, types: Types) -> bool:
@@ -42,10 +32,10 @@ def may_be_read_in_place(row: ir.Value, body: ir.Graph, types: Types) -> bool:
     for node, _ in row.uses():
         if not is_standard(node) or node.graph is not body:
             return False
-        if node.op_type in SAME_MEMORY:
+        if has(node, Trait.RESHAPES):
             if not may_be_read_in_place(node.outputs[0], body, types):
                 return False
-        elif node.op_type not in INDIFFERENT and not (plain and node.op_type in ELEMENTWISE):
+        elif node.op_type not in INDIFFERENT and not (plain and node.op_type in BY_RESULT):
             return False
     return True
 
@@ -63,12 +53,12 @@ def may_be_written_in_place(output: ScanOutput, view: LoopView, types: Types) ->
     node = made.producer()
     if node is None or node.op_type == "Constant" or not defined_in(made, view.body):
         return True
-    if node.op_type in INDIFFERENT and is_standard(node):
+    if is_standard(node, *INDIFFERENT):
         return True
     if made is not source(output.element):
         return False
     return any(source(carry.updated) is made for carry in view.carries) or any(
-        user.op_type not in SAME_MEMORY and any(out.uses() or out.is_graph_output() for out in user.outputs)
+        not has(user, Trait.RESHAPES) and any(out.uses() or out.is_graph_output() for out in user.outputs)
         for user, _ in made.uses()
     )
 
@@ -130,7 +120,7 @@ def writer_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
     """Whether the place of the result may change what the node makes of this type."""
     if dtype is not None and not dtype.is_floating_point():
         return False
-    return not is_standard(node) or node.op_type not in INDIFFERENT | SAME_MEMORY | {"Constant"}
+    return not (is_standard(node, "Constant", *INDIFFERENT) or has(node, Trait.RESHAPES))
 
 
 def reader_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
@@ -138,7 +128,7 @@ def reader_minds(node: ir.Node, dtype: ir.DataType | None) -> bool:
     if not writer_minds(node, dtype):
         return False
     plain = dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-    return not (plain and node.op_type in ELEMENTWISE and is_standard(node))
+    return not (plain and is_standard(node, *BY_RESULT))
 
 
 def is_copied(element: ir.Value) -> bool:
@@ -150,7 +140,7 @@ def is_copied(element: ir.Value) -> bool:
 def _made(value: ir.Value) -> ir.Value:
     """The value whose memory this may be."""
     node = value.producer()
-    while node is not None and node.op_type in SAME_MEMORY and is_standard(node):
+    while has(node, Trait.RESHAPES):
         origin = node.inputs[0]
         if origin is None:
             return value

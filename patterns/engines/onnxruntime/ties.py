@@ -1,42 +1,8 @@
-"""May ONNX Runtime (CPU) round differently there? What of a node's surroundings decides about its last bits.
-
-Seen in 1.32.0, on x86 with AVX-512, one thread. Its optimizers run in every graph on its own, and never look across
-the border of a graph, except at constants outside. "Depth" counts graphs, from a constant to the node that reads it.
-Each quirk is held by `tests/patterns/test_onnxruntime.py`, which runs it; to see one, put the node into a Loop of one
-iteration, and compare.
-
-============ ========================================================================== =======================
-Quirk        What happens                                                                Seen at
-============ ========================================================================== =======================
-packed       ``MatMul``, ``Gemm``, ``LSTM``, ``GRU`` of float32 lay a constant operand   any optimizers; K from 2,
-             out anew (prepacking) at depth 0 and 1, not further out, and then multiply  most from K = 16
-             with another kernel. Not: double, ``RNN``, ``Einsum``, the left operand,
-             integers (exact).
-stepped      ``LSTM``, ``GRU`` multiply what all their steps read at once, where the weights  any optimizers; a batch of
-             are not packed; ``RNN`` always.                                             one, K from 3
-blocked      ``Conv`` of float32 with constant weights at depth 0 becomes NCHWc, and     all optimizers
-             fuses with what follows.
-transposed   A product and the ``Transpose`` of an operand become one (``FusedMatMul``,  extended; one row, from
-             ``Gemm``), also with a ``Cast`` or ``Reshape`` between.                     K = 16; Gemm: basic
-scaled       A product and ``Mul``/``Div`` by a constant scalar become one.              extended
-bias         ``MatMul`` and ``Add`` become a ``Gemm``, if nothing else reads the product basic; K from 256
-             and the shapes of all three are known, and fit: declared, or inferred.
-             Loops tell their bodies no shapes of carried values, Scans do.
-summed       ``Gemm`` and ``Sum`` become one ``Gemm``.                                   basic
-quotient     ``Div(1, x)`` and ``Mul`` become one ``Div``, which rounds once.            basic
-normalised   ``ReduceMean``, ... , ``Div``, ``Mul``, ``Add`` become a                    basic; with Add before it:
-             ``LayerNormalization``, if the shapes are known; with an Add before: Skip-. extended
-placed       What a Scan stacks is written into the stack, at any address, and what it   none, and any
-             reads lies in the tensor: operators that round differently there
-             (`patterns.engines.placement`), unless an Identity copies, which stays without
-             optimizers, and with them where others read what it copies.
-half         float16 (and bfloat16) without a kernel is computed in float32, and         any optimizers
-             between two such nodes of one graph no rounding takes place.
-============ ========================================================================== =======================
+"""What of a node's surroundings decides about its last bits: what the quirks named there hang on.
 
 Seen to change nothing: elementwise operators of float32 and double among themselves (but for the quotient), data
-movement, ``Gemm`` and what follows it, bias and Gelu or Softmax, whether a carried value or one from outside is read
-where both have a known shape and neither is constant.
+movement, Gemm and what follows it, bias and Gelu or Softmax, whether a carried value or one from outside is read where
+both have a known shape and neither is constant.
 """
 
 from __future__ import annotations
@@ -46,28 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from looplift.patterns.engines.placement import Stacked, depth_without_copies, reader_minds, rows, stacked, writer_minds
+from looplift.patterns.engines.onnxruntime.kernels import HALF, IN_HALF, LAID_OUT, REACH
+from looplift.patterns.engines.onnxruntime.placement import (
+    Stacked,
+    depth_without_copies,
+    reader_minds,
+    rows,
+    stacked,
+    writer_minds,
+)
 from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.values import has_subgraphs, is_used, reads, source, subgraphs
-
-PACKED = frozenset(
-    "Conv ConvInteger ConvTranspose Gemm GRU LSTM MatMul MatMulInteger QLinearConv QLinearMatMul RNN".split()
-)
-"""Operators for which the engine lays constant operands out anew when it loads the model; integers exactly."""
-
-REACH = {"Conv": 0, "ConvTranspose": 0, "GRU": 1, "Gemm": 1, "LSTM": 1, "MatMul": 1}
-"""How far out, in graphs, a constant operand may stand so that it is laid out anew, with other last bits."""
-
-LAID_OUT = {"GRU": (1, 2), "LSTM": (1, 2)}
-"""Which operands; the second otherwise."""
-
-HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-
-MOVES = frozenset(
-    "Concat Constant ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Loop If Pad Reshape Scan "
-    "ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose Unsqueeze Where".split()
-)
-"""Operators that ONNX Runtime has in float16 too: what they are given was rounded."""
 
 _FUSED_AFTER_CONV = frozenset(
     "Add AveragePool BatchNormalization Clip Concat Elu GlobalAveragePool HardSigmoid LeakyRelu MaxPool Mul Relu "
@@ -213,7 +168,7 @@ def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iter
     if not is_standard(node):
         return
     reach = REACH.get(node.op_type, -1)
-    half = node.op_type not in MOVES and any(value.dtype in HALF for value in node.outputs)
+    half = node.op_type not in IN_HALF and any(value.dtype in HALF for value in node.outputs)
     for k, value in enumerate(node.inputs):
         if value is None:
             continue
@@ -225,7 +180,7 @@ def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iter
             if maker.graph is around[0] and is_standard(maker) and _may_join(node, maker):
                 yield _tie(node, k, maker, number, known)
         nearest = _maker(value)
-        if nearest is None or nearest.graph is not around[0] or nearest.op_type in MOVES:
+        if nearest is None or nearest.graph is not around[0] or nearest.op_type in IN_HALF:
             continue
         if half or value.dtype in HALF or not {nearest.op_type, node.op_type}.isdisjoint(_QUANTIZE):
             yield Tie("half", k, number(nearest))
@@ -301,4 +256,4 @@ def _distance(value: ir.Value, around: _Graphs) -> int:
     return next((k for k, graph in enumerate(around) if graph is home or getattr(graph, "graph", None) is home), -1)
 
 
-__all__ = ["PACKED", "Tie", "is_constant", "ties"]
+__all__ = ["Tie", "is_constant", "ties"]
