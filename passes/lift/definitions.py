@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+
+import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop
-from looplift.patterns.graph.values import is_used, nodes_within
+from looplift.patterns.graph.values import is_used, nodes_within, subgraphs
 from looplift.patterns.graph.view import LoopView, is_loop, view_of
-from looplift.patterns.graph.walk import places
+from looplift.patterns.graph.walk import GraphLike, places
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
@@ -54,6 +57,64 @@ def drop_stack(definition: ir.Function, opset: int) -> None:
     drop_unused_nodes(definition)
 
 
+def called_further_in(model: ir.Model) -> set[str]:
+    """Our op types of which a node stands in a graph, and another in a graph inside that one.
+
+    Functions of the model stand wherever they are called: a node in one, and another anywhere, are enough.
+    """
+    found: set[str] = set()
+    for place in places(model):
+        here = {node.op_type for node in place.graph if node.domain == DOMAIN}
+        if here:
+            inner = (held for node in place.graph for held in subgraphs(node))
+            found |= here & {node.op_type for held in inner for node in nodes_within(held) if node.domain == DOMAIN}
+    functions = [function for function in model.functions.values() if function.domain != DOMAIN]
+    in_functions = [_calls(function) for function in functions]
+    calls = sum(in_functions, start=_calls(model.graph))
+    return found | {
+        op_type for op_type, count in calls.items() if count > 1 and any(op_type in c for c in in_functions)
+    }
+
+
+def _calls(graph: GraphLike) -> collections.Counter[str]:
+    return collections.Counter(node.op_type for node in nodes_within(graph) if node.domain == DOMAIN)
+
+
+def enclose(definition: ir.Function) -> None:
+    """Puts all nodes of a definition into the body of a Loop of one iteration; outputs are values that it carries.
+
+    ONNX Runtime gives what a definition computes the same names in a graph and in the graphs inside (see its quirk
+    "names of inlined functions"); what stands in the body of a Loop is in no scope but its own.
+    """
+    nodes, results = list(definition), list(definition.outputs)
+    initial = definition.inputs[[value.name for value in definition.inputs].index("v_initial")]
+    definition.outputs.clear()
+    for node in nodes:
+        definition.remove(node)
+    one = ir.node("Constant", [], {"value": ir.tensor(np.array(1, np.float32))})
+    once, go = (ir.node("Cast", one.outputs, {"to": kind}) for kind in (ir.DataType.INT64, ir.DataType.BOOL))
+    inputs = [
+        ir.Value(name="looplift_once", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(())),
+        ir.Value(name="looplift_go", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape(())),
+        *(ir.Value(name=f"looplift_no_{result.name}") for result in results),
+    ]
+    still = ir.node("Identity", [inputs[1]])
+    body = ir.Graph(inputs, [still.outputs[0], *results], nodes=[still, *nodes], name="looplift_enclosed")
+    loop = ir.node(
+        "Loop",
+        [once.outputs[0], go.outputs[0], *(initial for _ in results)],
+        {"body": body},
+        num_outputs=len(results),
+    )
+    outer = (one, once, go)
+    for name, node in zip(("one", "trips", "start", "stays"), (*outer, still), strict=True):
+        node.outputs[0].name = f"looplift_enclosed_{name}"
+    for result, output in zip(results, loop.outputs, strict=True):
+        output.name, result.name = result.name, f"looplift_enclosed_{result.name}"
+    definition.extend([*outer, loop])
+    definition.outputs.extend(loop.outputs)
+
+
 def add_definitions(model: ir.Model) -> None:
     """Gives the model a function for each of our ops that it uses, at the model's own opset.
 
@@ -66,6 +127,7 @@ def add_definitions(model: ir.Model) -> None:
         model.opset_imports.pop(DOMAIN, None)
         return
     opset = model.opset_imports.get("", 1)
+    further_in = called_further_in(model)
     for op_type in sorted(used):
         op = all_ops().get(op_type)
         if op is None:
@@ -73,6 +135,8 @@ def add_definitions(model: ir.Model) -> None:
         definition = ir.serde.deserialize_function(op.definition(opset))
         if not stacks_are_read(model, op_type):
             drop_stack(definition, opset)
+        if op_type in further_in:
+            enclose(definition)
         model.functions[definition.identifier()] = definition
     model.opset_imports[DOMAIN] = VERSION
     for function in model.functions.values():

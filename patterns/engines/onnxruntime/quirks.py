@@ -230,6 +230,16 @@ QUIRKS = (
         "Cast(Cast(x)) in front of a Loop, basic optimizers",
         "tests/passes/clean/test_simplify.py::test_integers_booleans_and_casts",
     ),
+    Quirk(
+        "names of inlined functions",
+        Kind.WRONG,
+        "What a function computes gets names that are new in the graph of the call, but not in the graphs around it. "
+        "Where a value that a body reads from outside becomes one with a value of a function called there "
+        "(CommonSubexpressionElimination), the body reads the value of that name of its own call instead.",
+        "one function called in a graph and in a body in it, which reads Shape of the first call's input from outside; "
+        "basic optimizers",
+        "tests/passes/lift/test_definitions.py::test_what_a_body_reads_is_not_taken_for_a_value_of_the_definition",
+    ),
 )
 
 __all__ = ["QUIRKS", "Kind", "Quirk"]
