@@ -37,6 +37,7 @@ from looplift.passes.same_bits import Change, Surroundings, settle_bits
 from looplift.passes.stack.constant_indices import SettleValues
 from looplift.passes.stack.read_split_rows import ReadSplitRows
 from looplift.passes.stack.row_scatters import RowScatters
+from looplift.passes.stack.split_carries import SplitCarries
 from looplift.passes.stack.split_slices import SplitSlices
 from looplift.passes.stack.stack_concats import StackConcats
 from looplift.passes.stack.stack_scatters import StackScatters
@@ -76,6 +77,7 @@ def normalisers(exact: bool) -> Sequence[Pass]:
     return (
         Simplify(),
         ForwardInvariantCarries(),
+        SplitCarries(),
         SplitSlices(),
         ReadSplitRows(),
         QuotientsIntoProducts(),

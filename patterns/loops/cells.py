@@ -84,7 +84,7 @@ def cell_state(carry: Carry, dependence: Dependence, types: Types) -> CellState 
     if isinstance(found, Carry) and found is not carry:
         found = Refusal(f"the state of {node.op_type} goes on as another carried value", node)
     refusal = next((each for each in (found, *carries) if isinstance(each, Refusal)), None)
-    refusal = refusal or _one_step(node, dependence, types) or _reads(node, carries, dependence)
+    refusal = refusal or _reads(node, carries, dependence) or _one_step(node, dependence, types)
     if refusal is not None:
         return refusal
     into = _way(_input(node, INITIAL + place), dependence, types).nodes

@@ -74,6 +74,34 @@ def test_the_second_layer_reads_the_first(between):
         agree(before, after, feeds(before, steps, batch))
 
 
+STACKED = """agraph (float[T,B,4] x, float[2,B,4] h0, float[1,12,4] W, float[1,12,4] R, float[1,24] D)
+    => (float[2,B,4] hT, float[T,B,4] ys) {
+  zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+  length = Shape<end = 1>(x) n = Squeeze(length)
+  hT, ys = Loop (n, "", h0) <body = b (int64 i, bool k, float[2,B,4] h) => (bool go, float[2,B,4] hn, float[B,4] y) {
+    xt = Gather(x, i) xs = Unsqueeze(xt, zero)
+    a = Slice(h, zero, one, zero) b = Slice(h, one, two, zero)
+    Y, Ya = GRU<hidden_size = 4>(xs, W, R, D, "", a)
+    seq = Squeeze(Y, one)
+    Z, Zb = GRU<hidden_size = 4>(seq, W, R, D, "", b)
+    hn = Concat<axis = 0>(Ya, Zb)
+    y = Squeeze(Zb, zero)
+    go = Identity(k)
+  }>
+}"""
+
+
+def test_the_states_of_layers_in_one_tensor():
+    before = given(STACKED, **weights("GRU") | {"W": drawn(1, 12, 4)})
+    after, (finding,) = run_pipeline(before, target="standard")
+    assert finding.lifted, finding
+    assert ops(after.graph).count("GRU") == 2
+    for steps, batch in SIZES:
+        inputs = feeds(before, steps, batch, (2, None, 4))
+        inputs["x"] = np.concatenate([inputs["x"], inputs["x"][..., :1]], -1)
+        agree(before, after, inputs)
+
+
 SCAN = """agraph (float[T,B,3] x, float[B,4] h0, float[1,12,3] W, float[1,12,4] R, float[1,24] D)
     => (float[B,4] hT, float[T,B,4] ys) {
   zero = Constant<value_ints = [0]>()
