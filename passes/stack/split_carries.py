@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around
 from looplift.passes.graph.edit import (
+    as_body_output,
     declarable,
     drop_unused_nodes,
     rebuild_loop,

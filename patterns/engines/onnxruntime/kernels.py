@@ -25,7 +25,9 @@ PACKED = PRODUCTS | _names("ConvInteger MatMulInteger QLinearConv QLinearMatMul"
 LAID_OUT = {"GRU": (1, 2), "LSTM": (1, 2)}
 """Which operands; the second otherwise."""
 
-SUMS = (TRAITS[Trait.REDUCES] - {"ReduceMax", "ReduceMin"}) | _names("CumSum Einsum Gemm LogSoftmax MatMul Softmax")
+SUMS = (TRAITS[Trait.REDUCES] - {"ReduceMax", "ReduceMin"}) | _names(
+    "CumSum Einsum GRU Gemm LSTM LogSoftmax MatMul RNN Softmax"
+)
 """Operators that add in another order in a tensor of another shape (sums)."""
 
 FUNCTIONS = _names(

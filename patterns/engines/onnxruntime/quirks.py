@@ -56,6 +56,21 @@ QUIRKS = (
         _HERE + "test_constant_operands_are_packed_up_to_one_graph_further_out",
     ),
     Quirk(
+        "stepped",
+        Kind.ROUNDS,
+        "LSTM and GRU whose weights are not packed, and RNN always, multiply what all their steps read at once, with "
+        "another kernel than one row has.",
+        "any optimizers; a batch of one",
+        _HERE + "test_steps_of_a_batch_of_one_are_multiplied_at_once",
+    ),
+    Quirk(
+        "no step",
+        Kind.WRONG,
+        "LSTM and RNN without a step hand out zeros for their final states; such a GRU ends the process.",
+        "any optimizers; an LSTM of a series of length 0",
+        _HERE + "test_final_states_of_no_step_are_zeros",
+    ),
+    Quirk(
         "blocked",
         Kind.ROUNDS,
         "Conv of float32 with constant weights at depth 0 becomes NCHWc, and fuses with what follows.",

@@ -130,6 +130,17 @@ def test_steps_of_a_batch_of_one_are_multiplied_at_once(op, packed, batch):
     assert (one == other) == (batch > 1 or (packed and op != "RNN"))
 
 
+@pytest.mark.parametrize("op", ["LSTM", "RNN"])
+def test_final_states_of_no_step_are_zeros(op):
+    gates = {"LSTM": 4, "RNN": 1}[op] * N
+    cell = f'y, last = {op} <hidden_size = {N}> (x, w, h, "", "", p)'
+    text = f"main (float[T,1,{K}] x, float[1,1,{N}] p) => (float[1,1,{N}] last) {{ {cell} }}"
+    text = text.replace("] p)", f"] p, float[1,{gates},{K}] w, float[1,{gates},{N}] h)")
+    subject = given(text, w=drawn(1, gates, K), h=drawn(1, gates, N))
+    (last,) = bits(subject, {"x": drawn(0, 1, K), "p": drawn(1, 1, N)}, "all")
+    assert last == bytes(4 * N)
+
+
 def test_conv_minds_whether_its_weights_are_in_its_graph():
     w, x = drawn(32, 16, 3, 3), drawn(1, 16, 9, 9)
     inputs = "float[1,16,9,9] x, float[32,16,3,3] w"
