@@ -26,12 +26,17 @@ class ForwardInvariantCarries:
        that swap are not such), or
     2. its update is the initial value itself, read from outside, or a constant with the same type, shape and bits.
 
+    and if
+
+    3. its copies can be spelled, where a graph returns it: Identity takes sequences from opset 14, optionals from 16;
+    4. the Scan is not of opset 8, where the initial value has a batch axis that the element lacks;
+    5. no node that is kept, lest an engine round differently, reads the carry or its final value, directly or a copy
+       (`Journal.keeps`): a weight that is read from outside may be packed.
+
     It is then dropped, if
 
-    3. the loop keeps an output, and a Loop of opset 10 or older, which must carry something, keeps a carry; where
-       not, only its readers change;
-    4. its copies can be spelled: Identity takes sequences from opset 14 and optionals from 16;
-    5. the Scan is not of opset 8, where the initial value has a batch axis that the element lacks.
+    6. the loop keeps an output, and a Loop of opset 10 or older, which must carry something, keeps a carry; where
+       not, only its readers change.
 
     Preserves bits, for any number of iterations: after none, the final value is the initial one too. Shapes that the
     body declares play no part.

@@ -35,7 +35,8 @@ class HoistInvariants:
        left out or a constant of 1 or more and cond is left out or a constant true; for a Scan without a batch axis, a
        scan input has a known positive extent;
     4. the nodes of the body that it reads are moved, too;
-    5. what the body returns of it can be copied there: Identity takes sequences from opset 14, optionals from 16.
+    5. what the body returns of it can be copied there: Identity takes sequences from opset 14, optionals from 16;
+    6. neither it nor a node inside it is kept where it is, lest an engine round differently (`Journal.keeps`).
 
     A node that asks a carry for its type (CastLike), or for its shape (Shape, Size) where the loop provably preserves
     it, is first made to ask the initial value.

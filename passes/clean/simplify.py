@@ -40,7 +40,8 @@ class Simplify:
     2. the input is visible where the output was read, which an input always is;
     3. nothing minds where it is written or read then, in a Scan's stack or its rows (`patterns.engines`);
     4. a graph's output stays an output of a node of that graph: where the copied value is an outer value, an input
-       or returned already, an Identity stays.
+       or returned already, an Identity stays;
+    5. neither the node nor one in its branches is kept, lest an engine round differently (`Journal.keeps`).
 
     Preserves bits. These are plain functions and no onnxscript rewrite rules, since such a rule does not see whether
     it replaces a body's output by an outer value, nor the types in a body.

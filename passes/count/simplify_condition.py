@@ -24,14 +24,16 @@ class SimplifyCondition:
     while an iteration runs, the cond input is true. The test may be
 
     1. the cond input or a constant true: it becomes Identity(cond input);
-    2. the very value that the node takes as its cond: it is true once an iteration runs, so again Identity;
+    2. the very value that the node takes as its cond, both seen through Identity: an iteration runs only where it is
+       true, and it stays what it is, so again Identity. Where the node takes none, this says nothing;
     3. a constant false: at most one iteration runs, M becomes min(M, 1);
     4. another outer value `c` of one element (shape [] or [1], declared): M becomes `c ? M : min(M, 1)`, if there is M.
 
     After that, a cond that is a constant true is left out, if there is M.
 
-    The arithmetic needs integers in Constant and in Less or Min: opset 9, else the loop stays. Where the node has no
-    cond, 3 and 4 obey the body's cond, as engines do, although the table in the Loop specification says that it is
+    In an And of two tests, neither of which is the cond input or true, the And itself is the test. The arithmetic of 3
+    and 4 needs integers in Constant and in Less or Min: opset 9, else the loop stays. Where the node has no cond, 3
+    and 4 obey the body's cond, as engines do, although the table in the Loop specification says that it is
     ignored; 1 holds under both readings. Preserves bits. Source: Loop in the operator specification, "Operator inputs
     defined as (max_trip_count, condition_var)".
     """

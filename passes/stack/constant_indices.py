@@ -38,8 +38,17 @@ class SettleValues:
     each time, it becomes a constant; if to ``first + stride * iteration``, it is written so. A ScatterND whose
     indices name the elements of one row, in order, writes the row as a whole.
 
-    Legal if M is a constant of 1 to `LONGEST`, all iterations can be computed now, and the opset is 13 or later: the
-    numbers are those that the body computes, in each iteration that can run. Preserves bits.
+    Legal if
+    1. M is a constant of 1 to `LONGEST`: no other iteration can run, whatever the exit test says;
+    2. the index of each of them can be computed now: the numbers are those that the body computes;
+    3. they are int32 or int64, of one shape in all iterations, and differ by the same stride from each to the next;
+       what is written computes in their type, and wraps as they do;
+    4. the opset is 13 or later, whose Mul and Add take these types and whose Reshape and Unsqueeze are the ones used;
+    5. for a ScatterND that writes a row: every extent of the tensor is a known number above 0, the indices name each
+       element of the row once, in order, and only the number of the row moves. With none named twice, `reduction`
+       comes to the same.
+
+    Left alone is what takes no more than two operators to compute, as what is written here does. Preserves bits.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:

@@ -28,7 +28,9 @@ class ReadSplitRows:
 
     Legal if
     1. the parts have length 1: `split` is absent, or the constant scalar 1;
-    2. the sequence is read by SequenceAt and SequenceLength only, at least once by a loop, for its bound or inside it.
+    2. the sequence is read by SequenceAt and SequenceLength only, at least once by a loop, for its bound or inside it,
+       and no graph returns it;
+    3. `axis` and `keepdims` are numbers (no reference to an attribute of a function).
 
     An index out of range fails in both, a negative one counts from the end in both. Preserves bits: values are read
     from elsewhere. With the scalar 1 and ``keepdims=0`` the axis is dropped, as PyTorch means it and ONNX Runtime does

@@ -34,11 +34,15 @@ class SplitSlices:
     """Rewrites ``x[i : i + 1, 0 : 4]`` as ``x[:, 0 : 4][i : i + 1]`` in the bodies of loops.
 
     Legal, since Slice cuts each axis by itself and clamps its bounds to that axis alone, if
-    1. the axes are constants, and different ones;
+    1. the axes are constants, and different ones: the rank of the tensor is known, and negative axes count from its
+       end (engines take them so at opset 10, too, which does not mention them);
     2. there are no steps, or constant ones;
-    3. every start and end can be computed by itself: the bounds are made of [1] parts by Concat and elementwise ops.
+    3. every start and end can be computed by itself: how many there are is known, they are constants, or made in the
+       body of [1] parts by Concat and elementwise ops, none with an attribute of a function;
+    4. the opset is 10 or later: before, bounds are attributes and can't move.
 
-    Axes that are left whole are not cut at all. Preserves bits: values are only read.
+    Only where two axes or more are named and a bound changes from iteration to iteration is there a gain. Axes that
+    are left whole, from 0 past their end in steps of 1, are not cut at all. Preserves bits: values are only read.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:

@@ -56,10 +56,12 @@ class LoopToScan:
        (`patterns.graph.types`), and the ranks of all body outputs are known, which ONNX Runtime demands;
     3. at least one row of a tensor from outside is read at ``first + stride * iteration``
        (`patterns.loops.rows.reads`). It has as many rows as iterations run, or those read are gathered first, which
-    fails out of range as the loop did; 4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong;
+       fails out of range as the loop did;
+    4. no strings are carried or stacked, which ONNX Runtime's Scan gets wrong;
     5. rows lie at any address in the tensors that a Scan reads and writes, which no operator that reads or writes
        them in place may mind (`patterns.engines`); a row that one minds is read as before;
-    6. the opset is 9 or later; 11 unless the trip count is a constant up to `LONGEST_CONSTANT`.
+    6. the opset is 9 or later; 11 unless the trip count is a constant up to `LONGEST_CONSTANT`;
+    7. no node in it is kept as it is together with the kind of its loop (`Journal.keeps_kind`).
 
     The cond is true whenever the body runs; what else reads the iteration number scans over ``0, 1, 2, ...``. Body
     outputs that are body inputs, or that are named twice, are copied: ONNX Runtime gets them wrong in a Scan.

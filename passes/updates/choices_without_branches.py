@@ -53,8 +53,9 @@ class ChoicesWithoutBranches:
        may skip work that is worth skipping;
     5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
        1.32) takes 0 where it should take -0; and the condition is the result of no Not, with which it exchanges them;
-    6. both branches together have no more than `LARGEST` nodes, all of them cheap, and no initializers; the opset has
-       Where (9).
+    6. both branches together have no more than `LARGEST` nodes, all of them cheap, and no initializers, and name no
+       attribute of a function; the opset has Where (9);
+    7. neither the If nor a node in it is kept, lest an engine round differently (`Journal.keeps`).
 
     Preserves bits: one of two values is taken as it is.
     """

@@ -35,13 +35,15 @@ class NarrowUpdates:
 
     Legal if
     1. v is a carried value or depends on one (what does not can stay as it is);
-    2. of floats: both operands are narrow values made wide, or constants that the narrow type holds. The wide type has
+    2. the types are one of the pairs in `WIDER`: float16 in float or double, float in double, int32 in int64. Both
+       types of the pair are known, and the Cast names its own (no reference to an attribute of a function);
+    3. of floats: both operands are narrow values made wide, or constants that the narrow type holds. The wide type has
        more than twice the digits of the narrow one, and two more: a sum that is rounded to it and then to the narrow
        type is rounded as if at once (Figueroa, When is double rounding innocuous?, 1995). Products are exact in it;
-    3. of integers: sum, difference and product are those of a ring, and a Cast that drops high bits keeps them, so an
+    4. of integers: sum, difference and product are those of a ring, and a Cast that drops high bits keeps them, so an
        operand may be any value, cast by itself;
-    4. the wide result has no other reader;
-    5. of floats: nothing in the body computes the operands or reads the result, which is returned. Side by side, ONNX
+    5. the wide result is made in the same graph and has no other reader, also not the graph itself;
+    6. of floats: nothing in the body computes the operands or reads the result, which is returned. Side by side, ONNX
        Runtime does not round between nodes of float16, and fuses such as Conv and Mul, to other last bits.
 
     Preserves bits.

@@ -26,8 +26,9 @@ class QuotientsIntoProducts:
 
     Legal if
     1. v depends on a carried value (the others can stay as they are);
-    2. it is divided by constants of float16, float or double that are powers of two, as are their reciprocals, none
-       of them subnormal: both results are then the same number rounded once.
+    2. it is divided by constants of float16, float or double that are powers of two or minus such, as are their
+       reciprocals, none of them subnormal, none infinite: both results are then the same number rounded once;
+    3. the two have one shape: the reciprocals stand as the divisors do.
 
     Preserves bits.
     """

@@ -38,22 +38,30 @@ CANDIDATES = 512
 class Reroll:
     """Makes one step per iteration of several, and one loop of two that continue one another.
 
-    A loop is plain if nothing but its carries comes out of it, it runs M times unless its cond input is false, and
-    its body does not read the iteration number.
+    A loop is plain if
+    1. it is a Loop with M and with carries, and nothing but its carries comes out of it;
+    2. it runs M times unless its cond input is false: the body hands cond on, or a constant true;
+    3. its body does not read the iteration number.
 
-    Several steps: the body of a plain loop computes f(f(...f(carries))), k times the same f on all carries that
-    change (value numbering: same operators, attributes and constants in the same order). Then k*M iterations of f
-    are the same operations in the same order. Only steps that can be lifted are rolled up (`LIFTABLE`).
+    Several steps, as k times as many iterations of one, are legal if the loop is plain and
+    4. its body computes f(f(...f(carries))), k times the same f on all carries that change (value numbering: same
+       operators, attributes and constants in the same order; what draws random numbers equals nothing). Then k*M
+       iterations of f are the same operations in the same order;
+    5. each step ends in operators that can be lifted (`LIFTABLE`); of the tuples of states that might come after the
+       first step, `CANDIDATES` are tried.
 
-    Two loops: both are plain, the first one's final values are the second one's initial values and are read by
-    nothing else, their bodies compute the same from their carries, and their cond inputs are the same. Then the
-    second runs max(M1, 0) + max(M2, 0) iterations from the first one's initial values.
+    Two loops, as one that runs max(M1, 0) + max(M2, 0) iterations from the first one's initial values, are legal if
+    6. both are plain, and stand in one graph;
+    7. the first one's final values are the second one's initial values, all of them in this order, and are read by
+       nothing else and not returned;
+    8. their bodies compute the same from their carries, in the sense of 4;
+    9. their cond inputs are one value, or each is true or left out.
 
-    Trip counts that are no constants want opset 12, whose Min and Max take int64; of the tuples of states that might
-    come after the first step, `CANDIDATES` are tried.
+    For both
+    10. the new trip count fits into int64 where it is a constant. Others want opset 12, whose Min and Max take int64,
+        and are cut to what int64 holds, which no machine runs to its end.
 
-    Preserves bits: every operation stays, in its order. Trip counts whose product or sum exceeds int64 are cut to
-    what int64 holds, which no machine runs to its end; constant ones are refused.
+    Preserves bits: every operation stays, in its order.
     """
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
