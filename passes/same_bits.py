@@ -20,7 +20,7 @@ from looplift.passes.journal import NUMBER, ORIGIN, Journal
 from looplift.passes.lift.lift_recurrences import LIFTED_FROM
 from looplift.patterns.engines.onnxruntime.ties import Tie, ties
 from looplift.patterns.graph.values import subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.view import is_any_loop
 from looplift.patterns.graph.walk import GraphLike
 from looplift.runtime.ops import DOMAIN
 
@@ -153,7 +153,7 @@ def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, int | None]]:
 def _inside(graph: GraphLike, owner: int | None) -> Iterator[tuple[ir.Node, int | None]]:
     for node in graph:
         yield node, owner
-        origin = node.metadata_props.get(ORIGIN) if is_loop(node) or is_scan(node) else None
+        origin = node.metadata_props.get(ORIGIN) if is_any_loop(node) else None
         inner = owner if origin is None else int(origin)
         for held in subgraphs(node):
             yield from _inside(held, inner)

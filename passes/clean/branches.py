@@ -12,7 +12,7 @@ from looplift.patterns.graph.refusal import label
 from looplift.patterns.graph.shapes import equal_entries
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.view import is_any_loop
 from looplift.runtime.errors import LoopliftError
 
 
@@ -47,7 +47,7 @@ def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
     Initializers of the branch become Constant nodes, which functions can hold too.
     """
     for inner in subgraphs(node):
-        for loop in (n for n in nodes_within(inner) if is_loop(n) or is_scan(n)):
+        for loop in (n for n in nodes_within(inner) if is_any_loop(n)):
             journal.did(loop, "taken out of a branch that is always taken" if inner is branch else "never reached")
     results = list(branch.outputs)
     branch.outputs[:] = []

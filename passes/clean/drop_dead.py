@@ -9,9 +9,15 @@ import onnx_ir as ir
 
 from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.values import is_used, reads, subgraphs
-from looplift.patterns.graph.view import Carry, LoopView, ScanInput, ScanOutput, View, is_loop, is_scan, view_of
+from looplift.patterns.graph.view import (
+    Carry,
+    LoopView,
+    ScanInput,
+    ScanOutput,
+    View,
+    well_formed,
+)
 from looplift.patterns.graph.walk import GraphLike, is_frozen, places
 from looplift.patterns.loops.liveness import Liveness
 
@@ -63,9 +69,9 @@ def _drop_in(graph: GraphLike, opset: int, live: Liveness, journal: Journal) -> 
 def _drop_at(node: ir.Node, opset: int, live: Liveness, journal: Journal) -> bool:
     """Drops what is dead of a node, if it is a loop, what only fed that, and then what is dead inside."""
     inner = list(subgraphs(node))
-    view = view_of(node, opset) if is_loop(node) or is_scan(node) else None
+    view = well_formed(node, opset)
     changed = False
-    if view is not None and not isinstance(view, Refusal):
+    if view is not None:
         read_before = list(reads(node))
         removed = not any(is_used(output) for output in node.outputs)
         if removed:

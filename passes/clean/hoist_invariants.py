@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around
-from looplift.passes.graph.edit import keep_notes
+from looplift.passes.graph.edit import copy_node, keep_notes
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
@@ -198,8 +198,7 @@ def _keep_outputs(body: ir.Graph, moved: Iterable[ir.Value]) -> None:
     leaving = set(map(id, moved))
     for k, output in enumerate(body.outputs):
         if id(output) in leaving:
-            copy = ir.node("Identity", inputs=[output])
-            copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
+            copy = copy_node(output)
             keep_notes(output, copy.outputs[0])
             body.append(copy)
             body.outputs[k] = copy.outputs[0]
@@ -226,11 +225,6 @@ def _annotate(value: ir.Value, fact: TensorType) -> None:
     if fact.dtype is not None:
         value.type = ir.TensorType(fact.dtype)
     if fact.shape is not None:
-        value.shape = ir.Shape([dim if isinstance(dim, int) or _is_symbol(dim) else None for dim in fact.shape])
+        value.shape = fact.public_shape
     elif value.shape is not None:
         value.shape = ir.Shape([dim if isinstance(dim, int) else None for dim in value.shape])
-
-
-def _is_symbol(dim: str | None) -> bool:
-    """A model's symbol; those that `patterns.graph.types` gives to extents without a name hold a #."""
-    return dim is not None and "#" not in dim

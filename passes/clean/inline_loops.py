@@ -18,8 +18,8 @@ from onnx_ir.passes.common import InlinePass
 
 from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Journal
-from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.values import held_nodes, nodes_within
+from looplift.patterns.graph.view import is_any_loop
 from looplift.patterns.graph.walk import copies_inlined
 from looplift.runtime.ops import DOMAIN
 
@@ -61,8 +61,8 @@ def _called_in_loops(model: ir.Model) -> set[ir.OperatorIdentifier]:
     """The functions that bodies of loops call, at any depth."""
     functions = [function for function in model.functions.values() if function.domain != DOMAIN]
     graphs: list[ir.Graph | ir.Function] = [model.graph, *functions]
-    loops = [node for graph in graphs for node in nodes_within(graph) if is_loop(node) or is_scan(node)]
-    calls = {node.op_identifier() for loop in loops for body in subgraphs(loop) for node in nodes_within(body)}
+    loops = [node for graph in graphs for node in nodes_within(graph) if is_any_loop(node)]
+    calls = {node.op_identifier() for loop in loops for node in held_nodes(loop)}
     return {
         each.identifier()
         for name, function in model.functions.items()
@@ -94,7 +94,7 @@ def _size(function: ir.Function) -> int:
 
 
 def _holds_loop(function: ir.Function) -> bool:
-    return any(is_loop(node) or is_scan(node) for node in nodes_within(function))
+    return any(is_any_loop(node) for node in nodes_within(function))
 
 
 def _inlinable(function: ir.Function, imports: dict[str, int]) -> bool:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from looplift.passes.clean.branches import inline_branch, taken_branch
 from looplift.passes.clean.no_ops import copied_value
 from looplift.passes.graph.body_types import types_inside
-from looplift.passes.graph.edit import replace_value
+from looplift.passes.graph.edit import copy_node, replace_value
 from looplift.passes.journal import Journal
 from looplift.patterns.engines.onnxruntime.placement import (
     Stacked,
@@ -19,10 +19,9 @@ from looplift.patterns.engines.onnxruntime.placement import (
     stacked,
     writer_minds,
 )
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan, view_of
+from looplift.patterns.graph.values import held_nodes, is_used, source, subgraphs
+from looplift.patterns.graph.view import is_any_loop, well_formed
 from looplift.patterns.graph.walk import GraphLike, is_frozen
 from looplift.runtime.ops import DOMAIN
 
@@ -97,11 +96,10 @@ def _simplify(
     """One round over a graph and the graphs in it; `inside`: in the body of a loop."""
     changed = False
     for node in list(graph):
-        loop = is_loop(node) or is_scan(node)
         for inner in subgraphs(node):
-            view = view_of(node, opset) if loop else None
-            facts = types if view is None or isinstance(view, Refusal) else types_inside(view, types)
-            within = (inside or loop) and not is_frozen(node)
+            view = well_formed(node, opset)
+            facts = types if view is None else types_inside(view, types)
+            within = (inside or is_any_loop(node)) and not is_frozen(node)
             changed |= _simplify(inner, opset, facts, places, within, removed, journal)
         if node.graph is None or not (inside or _near_loop(node)):
             continue
@@ -122,8 +120,7 @@ def _near_loop(node: ir.Node) -> bool:
     """Whether the node feeds a loop, reads from one, or has one inside."""
     readers = (user for output in node.outputs for user, _ in output.uses())
     makers = (value.producer() for value in node.inputs if value is not None)
-    held = (inner for graph in subgraphs(node) for inner in nodes_within(graph))
-    return any(is_loop(n) or is_scan(n) for n in (*readers, *(m for m in makers if m is not None), *held))
+    return any(is_any_loop(n) for n in (*readers, *(m for m in makers if m is not None), *held_nodes(node)))
 
 
 def _bypass(node: ir.Node, value: ir.Value, removed: list[ir.Node]) -> bool:
@@ -137,9 +134,8 @@ def _bypass(node: ir.Node, value: ir.Value, removed: list[ir.Node]) -> bool:
             user.replace_input_with(k, value)
         if node.op_type == "Identity":
             return bool(readers)
-        copy = ir.node("Identity", inputs=[value])
+        copy = copy_node(value, output)
         node.append(copy)
-        copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
         value = copy.outputs[0]
     elif value.producer() is not None and value.type is None:
         value.type = output.type

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import constant_node, drop_unused_nodes, insert_before, rebuild_loop
+from looplift.passes.graph.edit import constant_node, copy_node, drop_unused_nodes, insert_before, rebuild_loop
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
 from looplift.patterns.graph.operators import is_standard
@@ -147,8 +147,8 @@ def _producers(value: ir.Value) -> list[ir.Node]:
 
 def _pass_through(view: LoopView, max_trip: ir.Value | None) -> LoopView:
     """The loop with a body that hands its cond input on."""
-    copy = ir.node("Identity", inputs=[view.condition_in])
-    copy.outputs[0].dtype, copy.outputs[0].shape = ir.DataType.BOOL, view.condition_in.shape
+    copy = copy_node(view.condition_in)
+    copy.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
     view.body.append(copy)
     rebuilt = _rebuilt(view, max_trip, view.condition, copy.outputs[0])
     drop_unused_nodes(rebuilt.body)

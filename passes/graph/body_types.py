@@ -12,7 +12,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import View, is_loop, is_scan, view_of
+from looplift.patterns.graph.view import View, well_formed
 from looplift.patterns.graph.walk import GraphLike
 from looplift.patterns.loops.rows.cuts import row_cuts
 from looplift.patterns.loops.trip import trip_of
@@ -30,8 +30,8 @@ def types_around(model: ir.Model, node: ir.Node) -> Types:
     types, kept = Types().while_unchanged(), _known.get()
     known = {} if kept is None else kept
     for outer, opset in enclosing(model, node):
-        view = view_of(outer, opset) if is_loop(outer) or is_scan(outer) else None
-        if view is None or isinstance(view, Refusal):
+        view = well_formed(outer, opset)
+        if view is None:
             continue
         if outer not in known:
             known[outer] = types_inside(view, types)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -44,11 +43,18 @@ def _replace_output(graph: ir.Graph, index: int, old: ir.Value, new: ir.Value) -
         keep_notes(old, new)
         graph.outputs[index] = new
         return
-    copy = ir.node("Identity", inputs=[new])
-    copy.outputs[0].name, copy.outputs[0].type, copy.outputs[0].shape = name, old.type, old.shape
+    copy = copy_node(new, old)
+    copy.outputs[0].name = name
     keep_notes(old, copy.outputs[0])
     graph.append(copy)
     graph.outputs[index] = copy.outputs[0]
+
+
+def copy_node(value: ir.Value, like: ir.Value | None = None) -> ir.Node:
+    """An Identity of the value; the type and shape of what it gives are those of `like`, or of the value."""
+    node, like = ir.node("Identity", inputs=[value]), like or value
+    node.outputs[0].type, node.outputs[0].shape = like.type, like.shape
+    return node
 
 
 def keep_notes(old: ir.Value, new: ir.Value) -> None:
@@ -223,9 +229,9 @@ def as_body_output(view: View, value: ir.Value, fact: TensorType) -> ir.Value:
     """The value in a form that the body may return: made by a body node, returned once, with its proven shape."""
     node = value.producer()
     if node is None or not defined_in(value, view.body) or value.is_graph_output():
-        node = ir.node("Identity", inputs=[value])
+        node = copy_node(value)
+        node.outputs[0].shape = None
         view.body.append(node)
-        node.outputs[0].type = value.type
         value = node.outputs[0]
     if value.type is None and fact.dtype is not None:
         value.type = ir.TensorType(fact.dtype)
@@ -246,11 +252,3 @@ def constant_node(name: str, array: object, dtype: ir.DataType | None = None) ->
     node.outputs[0].name = name
     node.outputs[0].dtype, node.outputs[0].shape = tensor.dtype, ir.Shape(tensor_shape(tensor))
     return node
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """What a pass did to one loop, for the report: a sentence, and the new node if the loop was rebuilt."""
-
-    text: str
-    node: ir.Node | None = None

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from looplift.patterns.graph.constants import INT64_MIN
 from looplift.patterns.graph.refusal import Refusal, Refused
-from looplift.patterns.graph.types import TensorType, Types, infer_node, is_public
+from looplift.patterns.graph.types import TensorType, Types, infer_node
 from looplift.patterns.graph.values import is_used, with_inner
 
 Refuse = Callable[[ir.Node, "Emitter"], "Refusal | None"]
@@ -54,8 +54,8 @@ class Emitter:
         for output, fact in zip(node.outputs, infer_node(node, self._types, self.opset), strict=True):
             if fact.dtype is not None and output.type is None:
                 output.type = ir.TensorType(fact.dtype)
-            if fact.shape is not None and output.shape is None:
-                output.shape = ir.Shape([dim if is_public(dim) else None for dim in fact.shape])
+            if output.shape is None:
+                output.shape = fact.public_shape
         self.nodes.append(node)
         refusal = self._refuse(node, self) if self._refuse is not None else None
         if refusal is not None:

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import PRIVATE, Dim, Types, infer_node, is_public, tensor_shape
-from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import LoopView, ScanView, is_loop, is_scan, view_of
+from looplift.patterns.graph.values import subgraphs, with_inner
+from looplift.patterns.graph.view import LoopView, ScanView, is_any_loop, well_formed
 from looplift.patterns.graph.walk import GraphLike, places
 
 _DECLARED = "looplift.declared_inside"
@@ -112,8 +111,7 @@ def _ports(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _views(graph: GraphLike, opset: int) -> Iterator[LoopView | ScanView]:
-    views = (view_of(node, opset) for node in graph if is_loop(node) or is_scan(node))
-    yield from (view for view in views if not isinstance(view, Refusal))
+    yield from (view for node in graph if (view := well_formed(node, opset)) is not None)
 
 
 def _name_inputs(graph: ir.Graph) -> None:
@@ -168,8 +166,8 @@ def prove(nodes: list[ir.Node], known: Types, opset: int, names: frozenset[Dim])
                 value.type, changed = ir.TensorType(fact.dtype), True
             if fact.shape is not None and isinstance(value.type, ir.TensorType):
                 changed |= _improve(value, fact.shape, names)
-        view = view_of(node, opset) if is_loop(node) or is_scan(node) else None
-        inside = known if view is None or isinstance(view, Refusal) else known.with_body(view)
+        view = well_formed(node, opset)
+        inside = known if view is None else known.with_body(view)
         for inner in subgraphs(node):
             changed |= prove(list(inner), inside, opset, names)
     return changed
@@ -201,16 +199,12 @@ def _dims(shape: ir.Shape | None) -> list[Dim]:
 def feeding_loops(graph: ir.Graph) -> set[ir.Node]:
     """The nodes of the graph whose values reach a loop, directly or through others, inner graphs included."""
     found: set[ir.Node] = set()
-    work = [node for node in graph if any(is_loop(inner) or is_scan(inner) for inner in [node, *_held(node)])]
+    work = [node for node in graph if any(is_any_loop(inner) for inner in with_inner(node))]
     while work:
         node = work.pop()
-        read = [value for reader in [node, *_held(node)] for value in reader.inputs if value is not None]
+        read = [value for reader in with_inner(node) for value in reader.inputs if value is not None]
         for maker in (value.producer() for value in read):
             if maker is not None and maker.graph is graph and maker not in found:
                 found.add(maker)
                 work.append(maker)
     return found
-
-
-def _held(node: ir.Node) -> list[ir.Node]:
-    return [inner for graph in subgraphs(node) for inner in nodes_within(graph)]

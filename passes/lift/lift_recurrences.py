@@ -59,7 +59,7 @@ from looplift.passes.vectorize import OverTime
 from looplift.passes.vectorize.rules import RULES
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import is_used, nodes_within, source, subgraphs, with_inner
+from looplift.patterns.graph.values import held_nodes, is_used, source, with_inner
 from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, ScanView, View, view_of
 from looplift.patterns.graph.walk import Place, loops, node_name
 from looplift.patterns.loops.dependence import Dependence
@@ -100,7 +100,7 @@ class LiftRecurrences:
         A loop inside another one is lifted for what it may gain as a part of that.
         """
         found = loops(model)
-        inner = {id(node) for loop, _ in found for body in subgraphs(loop) for node in nodes_within(body)}
+        inner = {id(node) for loop, _ in found for node in held_nodes(loop)}
         lift_inner = dataclasses.replace(self, no_gain=None).lift
         lifts = [(lift_inner if id(node) in inner else self.lift, node, place) for node, place in found]
         changed = False

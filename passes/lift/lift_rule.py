@@ -16,7 +16,7 @@ from looplift.passes.lift.peephole_rules import peephole_rules
 from looplift.passes.opsets import unread
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import graph_types
-from looplift.patterns.graph.view import is_loop, is_scan, view_of
+from looplift.patterns.graph.view import is_any_loop, view_of
 from looplift.patterns.loops.trip import trip_of
 from looplift.runtime.ops import DOMAIN, VERSION, all_ops
 
@@ -42,7 +42,7 @@ class LiftRule(RewriteRule):
         tracer: Any = None,
     ) -> Any:
         """The nodes that stand for the loop, or None; the definitions of our ops are added to the model."""
-        if not (is_loop(node) or is_scan(node)) or getattr(graph_or_function, "domain", None) == DOMAIN:
+        if not is_any_loop(node) or getattr(graph_or_function, "domain", None) == DOMAIN:
             return None
         opset = (graph_or_function.opset_imports or model.opset_imports).get("", 1)
         if unread(opset) is not None:

@@ -18,7 +18,6 @@ from looplift.passes.recurrences.forms.pieces import either, some
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.slices import known_axes
-from looplift.patterns.graph.types import is_public
 from looplift.patterns.graph.values import maker
 from looplift.patterns.loops.cells import FINAL, INITIAL, LENGTHS, ROWS, SERIES, STATES, CellState
 from looplift.patterns.loops.trip import surely_runs
@@ -78,8 +77,7 @@ def all_steps(states: Sequence[CellState], over: OverTime) -> CellSeries:
     rows, *finals = made
     rows.shape = ir.Shape([None, 1, None, hidden])
     for value, state in zip(finals, states, strict=True):
-        fact = over.types[state.carries[state.place].previous]
-        value.shape = None if fact.shape is None else ir.Shape([dim if is_public(dim) else None for dim in fact.shape])
+        value.shape = over.types[state.carries[state.place].previous].public_shape
     return CellSeries(node, rows, finals)
 
 

@@ -13,8 +13,8 @@ from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.values import held_nodes
+from looplift.patterns.graph.view import is_any_loop
 from looplift.patterns.graph.walk import Place, places
 
 READERS = frozenset({"SequenceAt", "SequenceLength"})
@@ -70,9 +70,8 @@ def _loops_that_read(split: ir.Node) -> Iterator[ir.Node]:
     """Loops that hold a reader of the sequence, or whose inputs come straight from one."""
     readers = {usage.node for usage in split.outputs[0].uses()}
     for node in split.graph or ():
-        held = (inner for graph in subgraphs(node) for inner in nodes_within(graph))
         fed = any(value is not None and value.producer() in readers for value in node.inputs)
-        if (is_loop(node) or is_scan(node)) and (fed or any(inner in readers for inner in held)):
+        if is_any_loop(node) and (fed or any(inner in readers for inner in held_nodes(node))):
             yield node
 
 

@@ -30,7 +30,7 @@ from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import has_subgraphs, source
+from looplift.patterns.graph.values import has_subgraphs, maker, source
 from looplift.patterns.graph.view import Carry, View, view_of
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.index import Index, backwards, index_by_trips
@@ -215,17 +215,16 @@ def _rows_are_iterations(view: View, initial: ir.Value, axis: int, types: Types)
 
 def _number_of_rows(value: ir.Value, axis: int, types: Types) -> ir.Value | None:
     """The scalar that ConstantOfShape is given as the number of rows, if the graph shows it."""
-    made = _producer(value, "ConstantOfShape")
+    made = maker(source(value), "ConstantOfShape")
     shape = made.inputs[0] if made is not None else None
-    joined = _producer(shape, "Concat")
+    joined = _made(shape, "Concat")
     parts = list(joined.inputs) if joined is not None else [shape]
     if axis >= len(parts) or any(types[part].shape != (1,) for part in parts[: axis + 1]):
         return None
-    entry = _producer(parts[axis], "Unsqueeze")
+    entry = _made(parts[axis], "Unsqueeze")
     number = entry.inputs[0] if entry is not None else None
     return source(number) if number is not None and types[number].rank == 0 else None
 
 
-def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    node = source(value).producer() if value is not None else None
-    return node if is_standard(node) and node.op_type == op_type else None
+def _made(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    return None if value is None else maker(source(value), op_type)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph.edit import (
     as_body_output,
+    copy_node,
     declarable,
     drop_unused_nodes,
     rebuild_loop,
@@ -121,8 +122,7 @@ def detach(carry: Carry) -> ir.Node:
     assert carry.final is not None
     loop = carry.final.producer()
     assert loop is not None
-    hole = ir.node("Identity", inputs=[carry.initial])
-    hole.outputs[0].type, hole.outputs[0].shape = carry.final.type, carry.final.shape
+    hole = copy_node(carry.initial, carry.final)
     loop.append(hole)
     replace_value(carry.final, hole.outputs[0])
     return hole

@@ -8,9 +8,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, types_inside
 from looplift.passes.graph.infer import infer_shapes
-from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.types import is_public
-from looplift.patterns.graph.view import ScanView, View, is_loop, is_scan, view_of
+from looplift.patterns.graph.view import ScanView, View, well_formed
 from looplift.patterns.graph.walk import places
 
 RANK = "looplift.rank"
@@ -52,8 +50,7 @@ def declare_rows(model: ir.Model) -> None:
 def _views(model: ir.Model) -> Iterator[View]:
     for place in places(model):
         for node in place.graph:
-            view = view_of(node, place.opset) if is_loop(node) or is_scan(node) else None
-            if view is not None and not isinstance(view, Refusal):
+            if (view := well_formed(node, place.opset)) is not None:
                 yield view
 
 
@@ -72,6 +69,6 @@ def _declare(model: ir.Model, view: View) -> None:
         fact, rank = types[element], element.metadata_props.get(RANK)
         if fact.dtype is not None and fact.shape is not None:
             element.type = element.type or ir.TensorType(fact.dtype)
-            element.shape = ir.Shape([dim if is_public(dim) else None for dim in fact.shape])
+            element.shape = fact.public_shape
         elif rank is not None:
             element.shape = ir.Shape([None] * int(rank))

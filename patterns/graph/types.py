@@ -23,7 +23,7 @@ from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.shapes import Dim, entries, expanded, range_extent, reshaped, sliced_shape
 from looplift.patterns.graph.values import defined_in, has_subgraphs, subgraphs
-from looplift.patterns.graph.view import LoopView, View, is_loop, is_scan, view_of
+from looplift.patterns.graph.view import LoopView, View, is_any_loop, view_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,11 @@ class TensorType:
     def rank(self) -> int | None:
         """Number of axes, if known."""
         return None if self.shape is None else len(self.shape)
+
+    @property
+    def public_shape(self) -> ir.Shape | None:
+        """The shape as a model may declare it: without the symbols that this module made up."""
+        return None if self.shape is None else ir.Shape([dim if is_public(dim) else None for dim in self.shape])
 
     def same_shape(self, other: TensorType) -> bool:
         """Whether both have, for certain, the same extents."""
@@ -230,7 +235,7 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         return _infer_if(node, known, opset)
     if is_recurrence(node):
         return _recurrence_types(node, known)[: len(node.outputs)]
-    if is_loop(node) or is_scan(node):
+    if is_any_loop(node):
         return _loop_types(node, known, opset) or nothing
     if not is_standard(node) or has_subgraphs(node):
         return nothing

@@ -43,6 +43,11 @@ def has_subgraphs(node: ir.Node) -> bool:
 def with_inner(node: ir.Node) -> Iterator[ir.Node]:
     """The node and every node of the graphs in it."""
     yield node
+    yield from held_nodes(node)
+
+
+def held_nodes(node: ir.Node) -> Iterator[ir.Node]:
+    """Every node of the graphs in a node."""
     for inner in subgraphs(node):
         yield from nodes_within(inner)
 

@@ -110,6 +110,17 @@ def is_scan(node: ir.Node) -> bool:
     return is_standard(node, "Scan")
 
 
+def is_any_loop(node: ir.Node) -> bool:
+    """Whether the node is ONNX's Loop or Scan."""
+    return is_standard(node, "Loop", "Scan")
+
+
+def well_formed(node: ir.Node, opset: int) -> View | None:
+    """The view of a Loop or Scan; None for any other node, and for a malformed one."""
+    view = view_of(node, opset) if is_any_loop(node) else None
+    return None if isinstance(view, Refusal) else view
+
+
 def view_of(node: ir.Node, opset: int) -> View | Refusal:
     """The view of a Loop or Scan, or why it has none (a malformed node).
 

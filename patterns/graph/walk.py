@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import is_loop, is_scan
+from looplift.patterns.graph.view import is_any_loop
 
 GraphLike = ir.Graph | ir.Function
 _FROZEN = "looplift.frozen"
@@ -74,12 +74,7 @@ def _held(graph: GraphLike, path: str) -> Iterator[tuple[ir.Graph, str]]:
 
 def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     """Every Loop and Scan with its place, innermost first. Gathered before anything is changed."""
-    return [
-        (node, place)
-        for place in places(model)
-        for node in place.graph
-        if node.op_type in ("Loop", "Scan") and (is_loop(node) or is_scan(node))
-    ]
+    return [(node, place) for place in places(model) for node in place.graph if is_any_loop(node)]
 
 
 def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:

@@ -13,19 +13,16 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.values import subgraphs
-from looplift.patterns.graph.view import LoopView, View, is_loop, is_scan, view_of
+from looplift.patterns.graph.view import LoopView, View, well_formed
 
 GraphLike: TypeAlias = "ir.Graph | ir.Function"
 
 
 def _view(node: ir.Node, opset: int) -> View | None:
     """The view of a loop with ports that can go one by one; None for any other node."""
-    if not (is_loop(node) or is_scan(node)):
-        return None
-    view = view_of(node, opset)
-    return None if isinstance(view, Refusal) or view.batched else view
+    view = well_formed(node, opset)
+    return None if view is None or view.batched else view
 
 
 class Liveness:
