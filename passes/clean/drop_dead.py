@@ -7,17 +7,10 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, remove_node
+from looplift.passes.graph.edit import drop_unused_nodes, rebuild, remove_node
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.values import is_used, reads, subgraphs
-from looplift.patterns.graph.view import (
-    Carry,
-    LoopView,
-    ScanInput,
-    ScanOutput,
-    View,
-    well_formed,
-)
+from looplift.patterns.graph.view import ScanView, View, well_formed
 from looplift.patterns.graph.walk import GraphLike, is_frozen, places
 from looplift.patterns.loops.liveness import Liveness
 
@@ -93,41 +86,20 @@ def _drop_from(view: View, live: Liveness, journal: Journal) -> bool:
     return _drop_initializers(view.body) or changed
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ports:
-    carries: list[Carry]
-    scan_inputs: list[ScanInput]
-    scan_outputs: list[ScanOutput]
-
-
-def _live_ports(view: View, live: Liveness) -> _Ports:
-    return _Ports(
-        [carry for carry in view.carries if carry.previous in live or carry.final in live],
-        [item for item in view.scan_inputs if item.element in live],
-        [output for output in view.scan_outputs if output.stacked in live],
-    )
-
-
 def _drop_ports(view: View, live: Liveness, journal: Journal) -> bool:
-    kept = _live_ports(view, live)
+    carries = tuple(carry for carry in view.carries if carry.previous in live or carry.final in live)
+    outputs = tuple(output for output in view.scan_outputs if output.stacked in live)
+    kept: View = dataclasses.replace(view, carries=carries, scan_outputs=outputs)
+    if isinstance(kept, ScanView):
+        kept = dataclasses.replace(kept, scan_inputs=tuple(item for item in kept.scan_inputs if item.element in live))
     dead = _dead_names(view, kept)
-    if not dead:
-        return False
-    journal.did(view.node, f"dropped {', '.join(dead)}, on which nothing depends")
-    if isinstance(view, LoopView):
-        rebuild_loop(
-            view,
-            carries=kept.carries,
-            scan_outputs=kept.scan_outputs,
-            max_trip=view.max_trip,
-            condition=view.condition,
-        )
-    else:
-        rebuild_scan(view, carries=kept.carries, scan_inputs=kept.scan_inputs, scan_outputs=kept.scan_outputs)
-    return True
+    if dead:
+        journal.did(view.node, f"dropped {', '.join(dead)}, on which nothing depends")
+        rebuild(kept)
+    return bool(dead)
 
 
-def _dead_names(view: View, kept: _Ports) -> list[str]:
+def _dead_names(view: View, kept: View) -> list[str]:
     carries = [f"carry {carry.previous.name!r}" for carry in view.carries if carry not in kept.carries]
     inputs = [f"scan input {item.element.name!r}" for item in view.scan_inputs if item not in kept.scan_inputs]
     outputs = [f"scan output {item.element.name!r}" for item in view.scan_outputs if item not in kept.scan_outputs]

@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, rebuild_scan, replace_value
+from looplift.passes.graph.edit import rebuild, replace_value
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
@@ -138,15 +138,5 @@ def _drop(node: ir.Node, opset: int, dropped: set[int]) -> None:
     view = view_of(node, opset)
     if isinstance(view, Refusal):
         raise ValueError(f"reading initial values broke a loop: {view}")
-    kept = [carry for carry in view.carries if carry.index not in dropped]
-    if isinstance(view, LoopView):
-        rebuild_loop(
-            view,
-            carries=kept,
-            scan_outputs=view.scan_outputs,
-            max_trip=view.max_trip,
-            condition=view.condition,
-        )
-    else:
-        rebuild_scan(view, carries=kept, scan_inputs=view.scan_inputs, scan_outputs=view.scan_outputs)
-    drop_unused_nodes(view.body)
+    kept = tuple(carry for carry in view.carries if carry.index not in dropped)
+    rebuild(dataclasses.replace(view, carries=kept))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from looplift.passes.count.first_iteration import Given, before_first_iteration, first_iteration, replay, same
 from looplift.passes.count.threshold import Threshold
 from looplift.passes.graph.body_types import types_around
-from looplift.passes.graph.edit import copy_node, drop_unused_nodes, rebuild_loop
+from looplift.passes.graph.edit import copy_node, rebuild
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Condition, Integer, Integers, constant
 from looplift.passes.journal import Journal
@@ -98,21 +98,12 @@ def _count(view: LoopView, types: Types, journal: Journal) -> bool:
     return True
 
 
-def counted(view: LoopView, max_trip: ir.Value, condition: ir.Value | None) -> LoopView:
+def counted(view: LoopView, max_trip: ir.Value | None, condition: ir.Value | None) -> LoopView:
     """The loop rebuilt to run `max_trip` iterations if `condition` is true (or left out); its body has no exit test."""
     copy = copy_node(view.condition_in)
     copy.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
     view.body.append(copy)
-    rebuilt = rebuild_loop(
-        view,
-        carries=view.carries,
-        scan_outputs=view.scan_outputs,
-        max_trip=max_trip,
-        condition=condition,
-        condition_out=copy.outputs[0],
-    )
-    drop_unused_nodes(rebuilt.body)
-    return rebuilt
+    return rebuild(dataclasses.replace(view, max_trip=max_trip, condition=condition, condition_out=copy.outputs[0]))
 
 
 def _trip_count(view: LoopView, types: Types, emitter: Emitter) -> tuple[Integer, ir.Value | None] | Refusal | None:

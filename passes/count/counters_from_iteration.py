@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, while_unchanged
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop, replace_value
+from looplift.passes.graph.edit import rebuild, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.integers import Integers, constant
 from looplift.passes.journal import Journal
@@ -96,14 +96,8 @@ def _drop_carries(node: ir.Node, opset: int, dropped: set[int]) -> None:
     if len(dropped) == len(view.carries) and not view.scan_outputs and node.graph is not None:
         node.graph.remove(node, safe=True)
         return
-    rebuilt = rebuild_loop(
-        view,
-        carries=[carry for carry in view.carries if carry.index not in dropped],
-        scan_outputs=view.scan_outputs,
-        max_trip=view.max_trip,
-        condition=view.condition,
-    )
-    drop_unused_nodes(rebuilt.body)
+    kept = tuple(carry for carry in view.carries if carry.index not in dropped)
+    rebuild(dataclasses.replace(view, carries=kept))
 
 
 def _step(carry: Carry, motions: Motions) -> int | None:

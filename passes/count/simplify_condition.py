@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import constant_node, copy_node, drop_unused_nodes, insert_before, rebuild_loop
+from looplift.passes.count.count_while_loops import counted
+from looplift.passes.graph.edit import constant_node, insert_before, rebuild
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
 from looplift.patterns.graph.operators import is_standard
@@ -53,17 +54,17 @@ def _simplify(view: LoopView, journal: Journal) -> bool:
     before = view
     if _holds_while_running(test, view):
         if not _is_copy_of_condition(view):
-            view = _pass_through(view, view.max_trip)
+            view = counted(view, view.max_trip, view.condition)
             journal.did(view.node, "made the exit test, which is always true, a copy of the cond input")
     else:
         limit = _limit(test, view)
         if limit is None:
             return False
         reading = "" if view.condition is not None else " (cond is left out: the body's cond is obeyed)"
-        view = _pass_through(view, limit)
+        view = counted(view, limit, view.condition)
         journal.did(view.node, f"moved the exit test, the same in every iteration, into the trip count{reading}")
     if view.max_trip is not None and view.condition is not None and scalar(view.condition, view.opset) is True:
-        view = _rebuilt(view, view.max_trip, None, view.condition_out)
+        view = rebuild(dataclasses.replace(view, condition=None))
         journal.did(view.node, "left out the cond, which is true")
     return view is not before
 
@@ -143,24 +144,3 @@ def _count(node: ir.Node, like: ir.Value | None = None) -> ir.Value:
 def _producers(value: ir.Value) -> list[ir.Node]:
     node = value.producer()
     return [] if node is None else [node]
-
-
-def _pass_through(view: LoopView, max_trip: ir.Value | None) -> LoopView:
-    """The loop with a body that hands its cond input on."""
-    copy = copy_node(view.condition_in)
-    copy.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
-    view.body.append(copy)
-    rebuilt = _rebuilt(view, max_trip, view.condition, copy.outputs[0])
-    drop_unused_nodes(rebuilt.body)
-    return rebuilt
-
-
-def _rebuilt(view: LoopView, max_trip: ir.Value | None, condition: ir.Value | None, end: ir.Value) -> LoopView:
-    return rebuild_loop(
-        view,
-        carries=view.carries,
-        scan_outputs=view.scan_outputs,
-        max_trip=max_trip,
-        condition=condition,
-        condition_out=end,
-    )

@@ -10,10 +10,10 @@ import onnx_ir as ir
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, is_public, tensor_shape
 from looplift.patterns.graph.values import defined_in, graphs_within, is_used, subgraphs
-from looplift.patterns.graph.view import Carry, LoopView, ScanInput, ScanOutput, ScanView, View, loop_view, scan_view
+from looplift.patterns.graph.view import LoopView, ScanView, View, view_of
 from looplift.patterns.graph.walk import GraphLike
 
-V = TypeVar("V", LoopView, ScanView)
+V = TypeVar("V", bound=View)
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
@@ -63,64 +63,61 @@ def keep_notes(old: ir.Value, new: ir.Value) -> None:
     new.meta.update({key: note for key, note in old.meta.items() if key not in new.meta})
 
 
-def rebuild_loop(
-    view: LoopView,
-    *,
-    carries: Sequence[Carry],
-    scan_outputs: Sequence[ScanOutput],
-    max_trip: ir.Value | None,
-    condition: ir.Value | None,
-    condition_out: ir.Value | None = None,
-) -> LoopView:
-    """Replaces a Loop by one with these ports, in place, and returns its view.
+def rebuild(view: V) -> V:
+    """Replaces a loop by one with the ports that this view names, in place, and returns its view.
 
-    Kept carries and scan outputs are those of the old view: readers of their node outputs read the new node's.
-    New ones have ``final`` (``stacked``) None and get a node output all the same; see the returned view, which
-    lists the ports in the order given. Node outputs of dropped ports must be unused.
-
-    ONNX Runtime runs no Loop whose cond input has no shape in the body, neither declared there nor that of the node's
-    cond. Where the body declares none, it is declared before the cond goes.
+    The view is one of the loop as it stands, with ports exchanged by `dataclasses.replace`. Readers of the node outputs
+    of ports that stay read the new node's. New ports have ``final`` (``stacked``) None and get a node output all the
+    same; the view returned lists them in the order given. Node outputs of ports that are gone must be unused, and nodes
+    of the body that nothing reads any more go.
     """
-    body, old = view.body, view.node
-    if view.condition_in.shape is None and condition is not view.condition:
-        known = view.condition.shape if view.condition is not None else None
+    body, carries, outputs = view.body, view.carries, view.scan_outputs
+    inputs = [*(carry.initial for carry in carries), *(item.outer for item in view.scan_inputs)]
+    states = [*(carry.previous for carry in carries), *(item.element for item in view.scan_inputs)]
+    results = [*(carry.updated for carry in carries), *(output.element for output in outputs)]
+    before: list[ir.Value | None] = []
+    if isinstance(view, LoopView):
+        _declare_condition(view)
+        before = [view.max_trip, view.condition]
+        states, results = [view.iteration, view.condition_in, *states], [view.condition_out, *results]
+    elif view.batched:
+        before = [view.sequence_lengths]
+    body.inputs[:], body.outputs[:] = states, results
+    node = _new_node(view.node, [*before, *inputs], len(carries) + len(outputs))
+    if isinstance(view, ScanView):
+        _note_directions(node, view)
+    _take_over(node, [*(c.final for c in carries), *(s.stacked for s in outputs)], view.node)
+    drop_unused_nodes(body)
+    found = view_of(node, view.opset)
+    if isinstance(found, Refusal):
+        raise ValueError(f"the rebuilt loop is malformed: {found}")
+    return found  # type: ignore[return-value]
+
+
+def _declare_condition(view: LoopView) -> None:
+    """Declares the shape of the cond input that the cond told, before that goes.
+
+    ONNX Runtime runs no Loop whose cond input has no shape in the body, neither declared there nor that of the cond.
+    """
+    old = view.node.inputs[1] if len(view.node.inputs) > 1 else None
+    if view.condition_in.shape is None and view.condition is not old:
+        known = old.shape if old is not None else None
         view.condition_in.shape = ir.Shape([] if known is None or len(known) != 1 else [1])
-    body.inputs[:] = [view.iteration, view.condition_in, *(carry.previous for carry in carries)]
-    end = condition_out if condition_out is not None else view.condition_out
-    body.outputs[:] = [end, *(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
-    node = _new_node(
-        old, [max_trip, condition, *(carry.initial for carry in carries)], len(carries) + len(scan_outputs)
-    )
-    _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
-    return _well_formed(loop_view(node, view.opset))
 
 
-def rebuild_scan(
-    view: ScanView,
-    *,
-    carries: Sequence[Carry],
-    scan_inputs: Sequence[ScanInput],
-    scan_outputs: Sequence[ScanOutput],
-) -> ScanView:
-    """Replaces a Scan by one with these ports; see `rebuild_loop`. Version 8 has no axes, and outputs one direction."""
-    body, old = view.body, view.node
-    body.inputs[:] = [*(carry.previous for carry in carries), *(item.element for item in scan_inputs)]
-    body.outputs[:] = [*(carry.updated for carry in carries), *(output.element for output in scan_outputs)]
-    inputs = [*(carry.initial for carry in carries), *(item.outer for item in scan_inputs)]
-    lengths = [view.sequence_lengths] if view.batched else []
-    node = _new_node(old, [*lengths, *inputs], len(carries) + len(scan_outputs))
-    node.attributes.add(ir.AttrInt64("num_scan_inputs", len(scan_inputs)))
+def _note_directions(node: ir.Node, view: ScanView) -> None:
+    """The attributes of a Scan. Version 8 has no axes, and outputs one direction."""
+    read, given = view.scan_inputs, view.scan_outputs
+    node.attributes.add(ir.AttrInt64("num_scan_inputs", len(read)))
     for name, values in (
-        ("scan_input_axes", [item.axis for item in scan_inputs]),
-        ("directions" if view.batched else "scan_input_directions", [int(item.reverse) for item in scan_inputs]),
-        ("scan_output_axes", [item.axis for item in scan_outputs]),
-        ("scan_output_directions", [int(item.reverse) for item in scan_outputs]),
+        ("scan_input_axes", [item.axis for item in read]),
+        ("directions" if view.batched else "scan_input_directions", [int(item.reverse) for item in read]),
+        ("scan_output_axes", [item.axis for item in given]),
+        ("scan_output_directions", [int(item.reverse) for item in given]),
     ):
         node.attributes.pop(name, None)
         if any(values):
             node.attributes.add(ir.AttrInt64s(name, values))
-    _take_over(node, [*(c.final for c in carries), *(s.stacked for s in scan_outputs)], old)
-    return _well_formed(scan_view(node, view.opset))
 
 
 def _new_node(old: ir.Node, inputs: Sequence[ir.Value | None], outputs: int) -> ir.Node:
@@ -154,12 +151,6 @@ def _take_over(node: ir.Node, replaced: Sequence[ir.Value | None], old: ir.Node)
     graph = old.graph
     if graph is not None:
         graph.remove(old, safe=True)
-
-
-def _well_formed(view: V | Refusal) -> V:
-    if isinstance(view, Refusal):
-        raise ValueError(f"the rebuilt loop is malformed: {view}")
-    return view
 
 
 def drop_unused_nodes(graph: GraphLike) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import drop_unused_nodes, rebuild_loop
+from looplift.passes.graph.edit import drop_unused_nodes, rebuild
 from looplift.patterns.graph.values import is_used, nodes_within, subgraphs
 from looplift.patterns.graph.view import LoopView, is_loop, view_of
 from looplift.patterns.graph.walk import GraphLike, places
@@ -50,10 +51,8 @@ def drop_stack(definition: ir.Function, opset: int) -> None:
     for node in [node for node in definition if is_loop(node)]:
         view = view_of(node, opset)
         if isinstance(view, LoopView):
-            read = [output for output in view.scan_outputs if output.stacked is not None and is_used(output.stacked)]
-            rebuild_loop(
-                view, carries=view.carries, scan_outputs=read, max_trip=view.max_trip, condition=view.condition
-            )
+            read = (output for output in view.scan_outputs if output.stacked is not None and is_used(output.stacked))
+            rebuild(dataclasses.replace(view, scan_outputs=tuple(read)))
     drop_unused_nodes(definition)
 
 

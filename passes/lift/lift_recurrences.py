@@ -45,9 +45,7 @@ import onnx_ir as ir
 from looplift.passes.graph.body_types import types_around, while_unchanged
 from looplift.passes.graph.edit import (
     drop_unread_outputs,
-    drop_unused_nodes,
-    rebuild_loop,
-    rebuild_scan,
+    rebuild,
     remove_node,
     replace_value,
 )
@@ -320,8 +318,4 @@ def _needed(view: View, dependence: Dependence, ports: Iterable[Port]) -> set[in
 
 def _shrink(view: View, carries: Sequence[Carry], scan_outputs: Sequence[ScanOutput]) -> None:
     """The loop with only these carries and scan outputs."""
-    if isinstance(view, LoopView):
-        rebuild_loop(view, carries=carries, scan_outputs=scan_outputs, max_trip=view.max_trip, condition=view.condition)
-    else:
-        rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=scan_outputs)
-    drop_unused_nodes(view.body)
+    rebuild(dataclasses.replace(view, carries=tuple(carries), scan_outputs=tuple(scan_outputs)))

@@ -16,8 +16,7 @@ from looplift.passes.graph.edit import (
     as_body_output,
     declarable,
     drop_unused_nodes,
-    rebuild_loop,
-    rebuild_scan,
+    rebuild,
     remove_node,
     replace_value,
 )
@@ -224,11 +223,3 @@ def _redirect(read: _Read, axis: int, previous: list[ir.Value], opset: int) -> N
         replace_value(node.outputs[0], emit.slice(part, read.first, read.end, axis))
     emit.insert_before(node)
     remove_node(node)
-
-
-def _rebuilt(view: View, carries: list[Carry]) -> View:
-    if isinstance(view, LoopView):
-        return rebuild_loop(
-            view, carries=carries, scan_outputs=view.scan_outputs, max_trip=view.max_trip, condition=view.condition
-        )
-    return rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=view.scan_outputs)

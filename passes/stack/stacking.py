@@ -16,9 +16,7 @@ from looplift.passes.graph.edit import (
     as_body_output,
     copy_node,
     declarable,
-    drop_unused_nodes,
-    rebuild_loop,
-    rebuild_scan,
+    rebuild,
     replace_value,
 )
 from looplift.passes.graph.emit import Emitter
@@ -29,7 +27,7 @@ from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.slices import known_axes
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used, source
-from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, View
+from looplift.patterns.graph.view import Carry, ScanOutput, View
 from looplift.patterns.loops.trip import surely_runs, trip_of
 
 Found = TypeVar("Found")
@@ -96,16 +94,8 @@ def exchange(view: View, carry: Carry, elements: Sequence[tuple[ir.Value, Tensor
         ScanOutput(len(view.scan_outputs) + k, as_body_output(view, value, fact), None)
         for k, (value, fact) in enumerate(elements)
     ]
-    carries = [other for other in view.carries if other is not carry]
-    outputs = [*view.scan_outputs, *new]
-    rebuilt: View
-    if isinstance(view, LoopView):
-        rebuilt = rebuild_loop(
-            view, carries=carries, scan_outputs=outputs, max_trip=view.max_trip, condition=view.condition
-        )
-    else:
-        rebuilt = rebuild_scan(view, carries=carries, scan_inputs=view.scan_inputs, scan_outputs=outputs)
-    drop_unused_nodes(rebuilt.body)
+    carries = tuple(other for other in view.carries if other is not carry)
+    rebuilt: View = rebuild(dataclasses.replace(view, carries=carries, scan_outputs=(*view.scan_outputs, *new)))
     stacked = rebuilt.node.outputs[len(rebuilt.node.outputs) - len(new) :]
     trip = trip_of(view, Types())
     rows = TensorType(shape=(None if isinstance(trip, Refusal) else trip.extent,))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import as_body_output, drop_unused_nodes, rebuild_loop, remove_node
+from looplift.passes.graph.edit import as_body_output, rebuild, remove_node
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import INT64_MAX, constant, scalar
@@ -106,9 +106,8 @@ def _roll(node: ir.Node, place: Place, journal: Journal) -> bool:
         after = {
             carry.index: as_body_output(view, state, UNKNOWN) for carry, state in zip(changing, states, strict=True)
         }
-        carries = [dataclasses.replace(c, updated=after.get(c.index, c.updated)) for c in view.carries]
-        new = rebuild_loop(view, carries=carries, scan_outputs=(), max_trip=trip, condition=view.condition)
-        drop_unused_nodes(new.body)
+        carries = tuple(dataclasses.replace(c, updated=after.get(c.index, c.updated)) for c in view.carries)
+        new = rebuild(dataclasses.replace(view, carries=carries, scan_outputs=(), max_trip=trip))
         journal.did(new.node, f"rolled up {steps} equal steps per iteration")
         return True
     return False
@@ -203,11 +202,11 @@ def _merge(node: ir.Node, place: Place, journal: Journal) -> bool:
     if trip is None:
         return False
     emit.insert_before(node)
-    carries = [
+    carries = tuple(
         dataclasses.replace(carry, initial=start.initial)
         for carry, start in zip(second.carries, first.carries, strict=True)
-    ]
-    new = rebuild_loop(second, carries=carries, scan_outputs=(), max_trip=trip, condition=second.condition)
+    )
+    new = rebuild(dataclasses.replace(second, carries=carries, scan_outputs=(), max_trip=trip))
     journal.did(new.node, f"took over the iterations of '{before.name}', which it continues")
     journal.did(before, "continued by the next loop, which took its iterations over")
     journal.absorb(before, new.node)
