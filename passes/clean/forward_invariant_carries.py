@@ -10,9 +10,8 @@ from looplift.passes.graph.edit import rebuild, replace_value
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
-from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.values import defined_in, is_used, source
+from looplift.patterns.graph.values import defined_in, is_used, origin, source
 from looplift.patterns.graph.view import Carry, LoopView, View, view_of
 
 
@@ -72,26 +71,17 @@ def _is_kept(carry: Carry, journal: Journal) -> bool:
 
 def _keeps_initial(carry: Carry, view: View) -> bool:
     dtype = carry.initial.dtype or carry.previous.dtype
-    origin = _copied_from(carry.updated, dtype)
-    if origin is carry.previous or origin is carry.initial:
+    copied = origin(carry.updated, lambda node: node.op_type == "Identity" or _casts_to(node, dtype))
+    if copied is carry.previous or copied is carry.initial:
         return True
     if defined_in(source(carry.initial), view.body):  # not well-formed: an initial value stands outside
         return False
     return source(carry.updated) is source(carry.initial) or _equal_constants(carry, view.opset)
 
 
-def _copied_from(value: ir.Value, dtype: ir.DataType | None) -> ir.Value:
-    """The value that this one copies, through Identity and casts to `dtype`, which it has if its origin has."""
-    while True:
-        value = source(value)
-        node = value.producer()
-        if node is None or not _casts_to(node, dtype) or node.inputs[0] is None:
-            return value
-        value = node.inputs[0]
-
-
 def _casts_to(node: ir.Node, dtype: ir.DataType | None) -> bool:
-    if dtype is None or not is_standard(node):
+    """Whether the node casts to this type, which its operand has if the origin of that has."""
+    if dtype is None:
         return False
     if node.op_type == "CastLike":
         like = node.inputs[1]

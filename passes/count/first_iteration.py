@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
 from looplift.patterns.graph.constants import constant
-from looplift.patterns.graph.operators import Trait, has, is_standard
+from looplift.patterns.graph.numbering import kind_of
+from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import Types
@@ -95,21 +97,11 @@ def same(left: ir.Value, right: ir.Value, opset: int) -> bool:
     if one is not None and other is not None:
         return one.dtype == other.dtype and one.size == other.size == 1 and one.tobytes() == other.tobytes()
     one_node, other_node = left.producer(), right.producer()
-    if one_node is None or other_node is None or not _same_op(one_node, other_node):
+    if one_node is None or other_node is None or left.index() != right.index():
         return False
-    if list(one_node.outputs).index(left) != list(other_node.outputs).index(right):
-        return False
-    pairs = zip(one_node.inputs, other_node.inputs, strict=True)
-    return all(x is y or (x is not None and y is not None and same(x, y, opset)) for x, y in pairs)
-
-
-def _same_op(left: ir.Node, right: ir.Node) -> bool:
-    if not is_standard(left) or has(left, Trait.RANDOM) or has_subgraphs(left):
-        return False
-    if (left.op_type, left.domain, len(left.inputs)) != (right.op_type, right.domain, len(right.inputs)):
-        return False
-    return _attributes(left) == _attributes(right)
-
-
-def _attributes(node: ir.Node) -> dict[str, bytes]:
-    return {name: ir.to_proto(attribute).SerializeToString() for name, attribute in node.attributes.items()}
+    kind, pairs = kind_of(one_node), list(zip_longest(one_node.inputs, other_node.inputs))
+    return (
+        kind is not None
+        and kind == kind_of(other_node)
+        and all(x is y or (x is not None and y is not None and same(x, y, opset)) for x, y in pairs)
+    )

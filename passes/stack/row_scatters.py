@@ -14,6 +14,7 @@ from looplift.passes.journal import Journal
 from looplift.passes.stack.stacking import is_positive
 from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.types import Types
+from looplift.patterns.graph.values import origin
 from looplift.patterns.graph.view import View
 from looplift.patterns.graph.walk import Place
 from looplift.patterns.loops.index import index_of
@@ -64,7 +65,7 @@ def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
         return False
     if not is_positive(types[updates]):
         return False
-    one = _spread(indices)
+    one = None if indices is None else origin(indices, lambda node: has(node, Trait.SPREADS))
     index = index_of(one, view, types)
     lowest = None if index is None else index.lowest(view)
     if one is None or lowest is None or lowest < 0:
@@ -77,10 +78,3 @@ def _rewrite(node: ir.Node, view: View, types: Types) -> bool:
     replace_value(node.outputs[0], written)
     node.graph.remove(node, safe=True)  # type: ignore[union-attr]
     return True
-
-
-def _spread(value: ir.Value | None) -> ir.Value | None:
-    """The value that this one is copies of."""
-    while value is not None and has(node := value.producer(), Trait.SPREADS):
-        value = node.inputs[0]
-    return value

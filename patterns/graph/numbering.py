@@ -24,7 +24,7 @@ class Numbering:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._attributes: dict[ir.Node, Hashable] = {}
+        self._kinds: dict[ir.Node, Hashable | None] = {}
 
     def symbol(self, name: Hashable) -> int:
         """The number of an opaque thing with a name."""
@@ -38,11 +38,12 @@ class Numbering:
             for output in node.outputs:
                 if _constant(output) is not None:
                     continue
-                if not _is_repeatable(node):
+                kind = self._kind(node)
+                if kind is None:
                     # What it computes is not shown by its inputs, so that it equals nothing, not even itself renamed.
                     table[output] = self._intern(object())
                 elif node.op_type != "Identity":
-                    table[output] = self._intern(("node", self._kind(node), operands, output.index()))
+                    table[output] = self._intern(("node", kind, operands, output.index()))
         return table
 
     def of(self, value: ir.Value, table: Mapping[ir.Value, int]) -> int:
@@ -53,15 +54,21 @@ class Numbering:
         constant = _constant(value)
         return self._intern(("value", value) if constant is None else constant)
 
-    def _kind(self, node: ir.Node) -> Hashable:
-        """The operator and its attributes."""
-        if node not in self._attributes:
-            attributes = sorted((name, _serialized(attr)) for name, attr in node.attributes.items())
-            self._attributes[node] = (node.op_type, tuple(attributes))
-        return self._attributes[node]
+    def _kind(self, node: ir.Node) -> Hashable | None:
+        if node not in self._kinds:
+            self._kinds[node] = kind_of(node)
+        return self._kinds[node]
 
     def _intern(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
+
+
+def kind_of(node: ir.Node) -> Hashable | None:
+    """The operator and its attributes; None where the same operands may give other bits."""
+    plain = is_standard(node) and not has_subgraphs(node) and not has_references(node)
+    if not plain or has(node, Trait.RANDOM):
+        return None
+    return node.op_type, tuple(sorted((name, _serialized(attr)) for name, attr in node.attributes.items()))
 
 
 def _serialized(attribute: ir.Attr) -> bytes:
@@ -78,9 +85,3 @@ def _constant(value: ir.Value) -> Hashable | None:
     if tensor is None or tensor.size > LIMIT or tensor.dtype == ir.DataType.STRING:
         return None
     return ("constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes())
-
-
-def _is_repeatable(node: ir.Node) -> bool:
-    """Whether the same operands give the same bits."""
-    plain = is_standard(node) and not has_subgraphs(node)
-    return plain and not has(node, Trait.RANDOM) and not has_references(node)

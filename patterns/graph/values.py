@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import Trait, has, is_standard
 
 
 def maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -17,12 +17,19 @@ def maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 
 def source(value: ir.Value) -> ir.Value:
     """The value itself, or what it is a copy of through any chain of Identity nodes."""
-    while is_standard(node := value.producer(), "Identity"):
-        origin = node.inputs[0]
-        if origin is None:
-            return value
-        value = origin
+    return origin(value, lambda node: node.op_type == "Identity")
+
+
+def origin(value: ir.Value, copies: Callable[[ir.Node], bool]) -> ir.Value:
+    """What the value is made of: back through the first operands of the default domain's nodes that `copies` takes."""
+    while is_standard(node := value.producer()) and node.inputs and copies(node) and node.inputs[0] is not None:
+        value = node.inputs[0]
     return value
+
+
+def reshaped_from(value: ir.Value) -> ir.Value:
+    """The value with the same elements in the same order before its axes were changed, if they were."""
+    return origin(value, lambda node: has(node, Trait.RESHAPES))
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

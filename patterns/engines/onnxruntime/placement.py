@@ -19,7 +19,7 @@ import onnx_ir as ir
 from looplift.patterns.engines.onnxruntime.kernels import BY_RESULT, INDIFFERENT
 from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import defined_in, is_used, source, subgraphs
+from looplift.patterns.graph.values import defined_in, is_used, reshaped_from, source, subgraphs
 from looplift.patterns.graph.view import LoopView, ScanOutput, is_scan
 
 
@@ -49,7 +49,7 @@ def may_be_written_in_place(output: ScanOutput, view: LoopView, types: Types) ->
     dtype = types[output.element].dtype
     if dtype is not None and not dtype.is_floating_point():
         return True
-    made = _made(output.element)
+    made = reshaped_from(output.element)
     node = made.producer()
     if node is None or node.op_type == "Constant" or not defined_in(made, view.body):
         return True
@@ -135,17 +135,6 @@ def is_copied(element: ir.Value) -> bool:
     """Whether the body copies the value, or writes it with an operator that does not mind where."""
     node = element.producer()
     return node is not None and (node.op_type == "Identity" or node.op_type in INDIFFERENT)
-
-
-def _made(value: ir.Value) -> ir.Value:
-    """The value whose memory this may be."""
-    node = value.producer()
-    while has(node, Trait.RESHAPES):
-        origin = node.inputs[0]
-        if origin is None:
-            return value
-        value, node = origin, origin.producer()
-    return value
 
 
 __all__ = [

@@ -8,9 +8,9 @@ import dataclasses
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import scalar
-from looplift.patterns.graph.operators import Trait, has, is_standard
+from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.values import source
+from looplift.patterns.graph.values import reshaped_from, source
 from looplift.patterns.graph.view import Carry, LoopView
 
 Path = tuple[tuple[ir.Node, bool], ...]
@@ -178,18 +178,9 @@ def _end(insert: ir.Node, view: LoopView, head: int, per_iteration: int, k: int)
         return "end"
     if scalar(position, view.opset) == 0:
         return "front"
-    origin = _through_copies(position)
+    origin = reshaped_from(position)
     node = origin.producer()
     if node is not None and node.op_type == "SequenceLength" and node.inputs[0] is insert.inputs[0]:
         return "end"
     # With one element per iteration and none at the start, the length is the iteration number.
     return "end" if origin is view.iteration and (head, per_iteration, k) == (0, 1, 0) else None
-
-
-def _through_copies(value: ir.Value) -> ir.Value:
-    """The scalar that a one-element value copies."""
-    while has(node := value.producer(), Trait.RESHAPES):
-        if node.inputs[0] is None:
-            return value
-        value = node.inputs[0]
-    return value

@@ -25,7 +25,7 @@ from looplift.patterns.graph.constants import scalar
 from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.slices import known_axes, slice_bounds
 from looplift.patterns.graph.types import TensorType, Types
-from looplift.patterns.graph.values import is_used
+from looplift.patterns.graph.values import is_used, origin
 from looplift.patterns.graph.view import View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.index import Index, index_of
@@ -146,15 +146,12 @@ def _follows(after: ir.Value, before: ir.Value, opset: int) -> bool:
 
 def _bare(value: ir.Value) -> ir.Value:
     """A tensor of one element before copies that change at most its shape, or int32 into int64."""
-    node = value.producer()
-    while is_standard(node) and node.inputs and node.inputs[0] is not None:
-        widens = node.op_type == "Cast" and node.attributes.get_int("to", None) == ir.DataType.INT64
-        joins = node.op_type == "Concat" and len(node.inputs) == 1
-        if not (widens or joins or has(node, Trait.RESHAPES)):
-            break
-        value = node.inputs[0]
-        node = value.producer()
-    return value
+    return origin(value, _keeps_number)
+
+
+def _keeps_number(node: ir.Node) -> bool:
+    widens = node.op_type == "Cast" and node.attributes.get_int("to", None) == ir.DataType.INT64
+    return widens or has(node, Trait.RESHAPES) or (node.op_type == "Concat" and len(node.inputs) == 1)
 
 
 def _with_extent(types: Types, cut: RowCut, extent: int) -> TensorType:

@@ -16,7 +16,7 @@ from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.shapes import range_extent
 from looplift.patterns.graph.types import Dim, Types
-from looplift.patterns.graph.values import source
+from looplift.patterns.graph.values import origin, source
 from looplift.patterns.graph.view import View
 from looplift.patterns.loops.index import Index, index_by_trips
 
@@ -90,9 +90,7 @@ def _runs_along(value: ir.Value, axis: int, extent: Dim, types: Types, opset: in
 
 def _uniform(value: ir.Value, view: View, types: Types) -> Index | None:
     """The counting form of a tensor that holds one number everywhere."""
-    node = value.producer()
-    while node is not None and node.op_type in ("Expand", "Unsqueeze", "Identity") and node.inputs[0] is not None:
-        value, node = node.inputs[0], node.inputs[0].producer()
+    value = origin(value, lambda node: node.op_type in ("Expand", "Unsqueeze", "Identity"))
     shape = types[value].shape
     return index_by_trips(value, view, types) if shape is not None and all(dim == 1 for dim in shape) else None
 
