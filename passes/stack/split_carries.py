@@ -15,7 +15,6 @@ from looplift.passes.graph.body_types import types_around
 from looplift.passes.graph.edit import (
     as_body_output,
     declarable,
-    drop_unused_nodes,
     rebuild,
     remove_node,
     replace_value,
@@ -29,7 +28,7 @@ from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.slices import constant_ints, slice_bounds
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import defined_in, source
-from looplift.patterns.graph.view import Carry, LoopView, View
+from looplift.patterns.graph.view import Carry, View
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,8 +185,7 @@ def _split(carry: Carry, parts: _Parts, reads: list[_Read], view: View, types: T
     updated = [as_body_output(view, value, fact) for value, fact in zip(joined, facts, strict=True)]
     carries = [Carry(k, *each, None) for k, each in enumerate(zip(initial, previous, updated, strict=True))]
     at = next(k for k, each in enumerate(view.carries) if each is carry)
-    rebuilt = _rebuilt(view, [*view.carries[:at], *carries, *view.carries[at + 1 :]])
-    drop_unused_nodes(rebuilt.body)
+    rebuilt: View = rebuild(dataclasses.replace(view, carries=(*view.carries[:at], *carries, *view.carries[at + 1 :])))
     if hole is None:
         return
     behind, finals = Emitter(view.opset, Types()), rebuilt.node.outputs[at : at + len(carries)]
