@@ -14,7 +14,7 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import sweep_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import behind
 from looplift.patterns.graph.view import View
@@ -25,8 +25,6 @@ D = ir.DataType
 
 WIDER = {D.FLOAT16: (D.FLOAT, D.DOUBLE), D.FLOAT: (D.DOUBLE,), D.INT32: (D.INT64,)}
 """Types to compute in, by the types of states. The others are left out: ONNX Runtime can't add them."""
-
-MOVES = frozenset({"Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +119,7 @@ def _is_only_read(value: ir.Value, body: ir.Graph) -> bool:
         node = maker(part)
         return () if node is None else node.inputs[:1]
 
-    return all(
-        (node := maker(part)) is None or (node.op_type in MOVES and is_standard(node)) for part in behind(value, moved)
-    )
+    return all((node := maker(part)) is None or has(node, Trait.MOVES) for part in behind(value, moved))
 
 
 def _narrowed(

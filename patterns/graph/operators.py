@@ -29,7 +29,7 @@ class Trait(enum.Enum):
     SPREADS = "nothing but copies of the first operand's elements, each at least once where there is a result"
     SHAPE_FOLLOWS = "the result's shape hangs on the shape of the first operand, not on what it holds"
     NO_LARGER = "the result has no more elements than the first operand has, or axes"
-    ASKS_SHAPE = "reads the shape of its operand, not what it holds"
+    ASKS_SHAPE = "reads the shape of its operand, or its length, not what it holds"
     REDUCES = "joins the elements along axes into one"
     RANDOM = "draws anew each time that it runs"
     FOLDS = "onnx's reference implementation computes it as engines do (but quotients of negative integers)"
@@ -68,7 +68,7 @@ TRAITS: Mapping[Trait, frozenset[str]] = {
     Trait.NO_LARGER: _RESHAPES
     | _SHAPE
     | _names("Abs Cast CastLike Ceil Floor Neg Not ReduceProd Relu Slice Transpose"),
-    Trait.ASKS_SHAPE: _SHAPE,
+    Trait.ASKS_SHAPE: _SHAPE | {"SequenceLength"},
     Trait.REDUCES: _names(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
         "ReduceSumSquare"
@@ -102,6 +102,43 @@ TRAITS: Mapping[Trait, frozenset[str]] = {
     ),
 }
 
+SHAPED_BY: Mapping[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "Compress": (0, 1),
+    "ConstantOfShape": (0,),
+    "DFT": (1, 2),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1),
+    "NonMaxSuppression": (0, 1, 2, 3, 4),
+    "NonZero": (0,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 3),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "StringSplit": (0,),
+    "Tile": (1, 2),
+    "TopK": (1,),
+    "Unique": (0,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""Inputs whose numbers decide the shapes of an op's outputs (of reductions: input 1, the axes)."""
+
 NO_TRAIT = _names("GlobalLpPool If Loop MaxRoiPool Optional Scan SequenceMap")
 """Operators of which nothing is said here."""
 
@@ -121,4 +158,4 @@ def has_references(node: ir.Node) -> bool:
     return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
-__all__ = ["NO_TRAIT", "STANDARD", "TRAITS", "Trait", "has", "has_references", "is_standard"]
+__all__ = ["NO_TRAIT", "SHAPED_BY", "STANDARD", "TRAITS", "Trait", "has", "has_references", "is_standard"]

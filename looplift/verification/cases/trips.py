@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.values import subgraphs
-
-_DIM_READERS = ("Shape", "Size", "SequenceLength")
 
 _SHAPED_BY_VALUES = ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Slice", "Tile")
 """Ops whose result's shape depends on what their inputs hold."""
@@ -106,7 +104,7 @@ class Slices:
         node = value.producer()
         if node is None:
             return self._sources_of_port(value, calls, shape)
-        if is_standard(node, *_DIM_READERS):
+        if has(node, Trait.ASKS_SHAPE):
             return [(source, calls, True) for source in _given(node.inputs)]
         index = value.index() or 0
         function = self._model.functions.get(node.op_identifier())

@@ -14,51 +14,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import SHAPED_BY, TRAITS, Trait, is_standard
 from looplift.patterns.graph.values import captures, has_subgraphs, nodes_within, subgraphs
 
 Labels = frozenset[Any]
 NONE: Labels = frozenset()
-
-SHAPE_READERS = frozenset({"Shape", "Size", "SequenceLength"})
-"""Ops that read no numbers."""
-
-SHAPED_BY: Mapping[str, tuple[int, ...]] = {
-    "AffineGrid": (1,),
-    "BlackmanWindow": (0,),
-    "CenterCropPad": (1,),
-    "Col2Im": (1, 2),
-    "Compress": (0, 1),
-    "ConstantOfShape": (0,),
-    "DFT": (1, 2),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "MaxUnpool": (2,),
-    "MelWeightMatrix": (0, 1),
-    "NonMaxSuppression": (0, 1, 2, 3, 4),
-    "NonZero": (0,),
-    "OneHot": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "STFT": (1, 3),
-    "SequenceAt": (1,),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "StringSplit": (0,),
-    "Tile": (1, 2),
-    "TopK": (1,),
-    "Unique": (0,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-}
-"""Inputs whose numbers decide the shapes of an op's outputs (of reductions: input 1, the axes)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +210,7 @@ def _all_of(reaches: Iterable[Reach]) -> Reach:
 
 def _plain(node: ir.Node, inputs: list[Reach]) -> Reach:
     numbers, shape = _all_of(inputs).numbers, _all_of(inputs).shape
-    if node.op_type in SHAPE_READERS:
+    if node.op_type in TRAITS[Trait.ASKS_SHAPE]:
         return Reach(shape)
     if node.op_type.endswith("Like"):  # the second input of CastLike, that of RandomNormalLike: no numbers
         return Reach(inputs[0].numbers if node.op_type == "CastLike" else NONE, shape)

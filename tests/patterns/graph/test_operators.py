@@ -6,7 +6,16 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from looplift.patterns.graph.operators import NO_TRAIT, STANDARD, TRAITS, Trait, has, has_references, is_standard
+from looplift.patterns.graph.operators import (
+    NO_TRAIT,
+    SHAPED_BY,
+    STANDARD,
+    TRAITS,
+    Trait,
+    has,
+    has_references,
+    is_standard,
+)
 
 OLDEST = 8
 """The opset from which traits hold."""
@@ -90,6 +99,11 @@ def test_operands_broadcast(schema):
 @pytest.mark.parametrize("schema", cases(Trait.RESHAPES, Trait.MOVES, Trait.SPREADS, Trait.REDUCES), ids=label)
 def test_the_result_is_of_the_type_of_the_first_operand(schema):
     assert {schema.inputs[0].type_str} == {output.type_str for output in schema.outputs}
+
+
+def test_operands_that_tell_a_shape_are_operands():
+    for op_type, places in SHAPED_BY.items():
+        assert max(places) < max(schema.max_input for schema in SCHEMAS if schema.name == op_type), op_type
 
 
 def test_a_trait_that_says_more_says_the_less_too():
