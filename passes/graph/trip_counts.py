@@ -22,6 +22,8 @@ def to_vector(emit: Emitter, value: ir.Value) -> ir.Value:
     """A tensor of one element with one axis."""
     if value.shape is not None and tuple(value.shape) == (1,):
         return value
+    if value.shape is not None and len(value.shape) == 0:
+        return emit.unsqueeze(value, [0])  # shape inference knows the number then, unlike that of a Reshape
     return emit.op("Reshape", [value, emit.const([1])])
 
 

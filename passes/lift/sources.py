@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
-from looplift.passes.graph.trip_counts import not_negative, to_scalar
+from looplift.passes.graph.trip_counts import not_negative, to_scalar, to_vector
 from looplift.passes.recurrences.cells import CellSeries
 from looplift.passes.recurrences.cells import all_steps as all_cell_steps
 from looplift.passes.recurrences.nested import all_steps, by_iteration, outer_states
@@ -155,7 +155,7 @@ class MovingParts:
     def _cond_inputs(self, over: OverTime) -> ir.Value:
         """The cond of every iteration: true, or the iteration would not run."""
         emit = self._emit
-        shape = [emit.op("Reshape", [self.trip_count(emit), emit.const([1])])]
+        shape = [to_vector(emit, self.trip_count(emit))]
         shape += [emit.const([1])] * over.rank(self._view.body.inputs[1])
         extents = emit.op("Concat", shape, {"axis": 0})
         return emit.op("Expand", [emit.const(np.ones((), np.bool_)), extents])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from looplift.passes.graph.trip_counts import not_negative
+from looplift.passes.graph.trip_counts import not_negative, to_vector
 from looplift.passes.recurrences.nodes import new_node, written
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.constants import INT64_MAX, scalar
@@ -97,7 +97,7 @@ def _flat(value: ir.Value, timed: bool, evolution: Continued, over: OverTime) ->
 
 
 def _vector(number: ir.Value, over: OverTime) -> ir.Value:
-    return over.emit.op("Reshape", [number, over.emit.const([1])])
+    return to_vector(over.emit, number)
 
 
 def _reshape(value: ir.Value, front: list[ir.Value], behind: int, over: OverTime, evolution: Continued) -> ir.Value:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from looplift.passes.graph.trip_counts import to_vector
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.speculatable import broadcast_surely
@@ -99,7 +100,7 @@ def _series_total(terms: Sequence[Term], carry: Carry, over: OverTime) -> ir.Val
 def _over_time(value: ir.Value, over: OverTime) -> ir.Value:
     """An invariant value repeated along a new time axis."""
     emit = over.emit
-    count = emit.op("Reshape", [over.trip_count(), emit.const([1])])
+    count = to_vector(emit, over.trip_count())
     shape = emit.op("Concat", [count, emit.op("Shape", [value])], {"axis": 0})
     return emit.op("Expand", [value, shape])
 

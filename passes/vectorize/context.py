@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph import last_bits
 from looplift.passes.graph.emit import Emitter
+from looplift.passes.graph.trip_counts import to_vector
 from looplift.patterns.engines.onnxruntime.kernels import FUNCTIONS, REACH
 from looplift.patterns.graph.constants import INT64_MAX, shape_part
 from looplift.patterns.graph.operators import STANDARD, has_references
@@ -167,7 +168,7 @@ class OverTime:
             # ONNX Runtime loads no model with an Expand of bfloat16, though the standard has it.
             raise Refused(Refusal(f"'{value.name}' is bfloat16 and the same in every iteration", value.producer()))
         emit, outer = self.emit, self.outside(value)
-        one = emit.op("Reshape", [self.trip_count(), emit.const([1])])
+        one = to_vector(emit, self.trip_count())
         shape = emit.op("Concat", [one, emit.op("Shape", [outer])], {"axis": 0})
         return emit.op("Expand", [outer, shape])
 

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lifting import loops_left, parse, same_bits
+from lifting import count, loops_left, parse, same_bits
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from looplift.passes import run_pipeline
@@ -300,3 +300,24 @@ def test_rows_of_a_state_that_would_have_grown():
             for model, definitions in ((before, False), (after, False), (after, True))
         )
         assert all(other.shape == want.shape and (other == want).all() for other in others)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("target", TARGETS)
+def test_extents_of_rows_over_a_loop_that_became_operators_are_inferred(target, opset):
+    """What an inner loop gave had as many rows as it ran: an extent from which shape inference has to go on.
+
+    Before opset 13 onnx's inference follows no numbers through Gather and Concat.
+    """
+    before = parse(
+        """g (float[T,A] series, float[R] x, int64 n) => (float[P,Q,T,A] s) {
+          s = Loop(n, "")<body = b (int64 i, bool c) => (bool t, float[Q,T,A] e) {
+            t = Identity(c) f = Cast<to = 1>(i) p = Mul(x, f)
+            r = Scan<num_scan_inputs = 1, body = d (float z) => (float[T,A] y) { y = Identity(series) }>(p)
+            e = Sin(r) }> }""",
+        opset,
+    )
+    after, _ = run_pipeline(before, target=target)
+    assert "Scan" not in count(after)
+    feeds = {"series": np.ones((4, 2), np.float32), "x": np.ones(3, np.float32), "n": np.array(0)}
+    assert [Session(m).run(None, feeds)[0].shape for m in (before, after)] == [(0, 3, 4, 2)] * 2

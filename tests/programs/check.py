@@ -135,6 +135,7 @@ def _engine(
     except (LoopliftError, *ORT_ERRORS) as error:
         yield Difference("load", target, pair, message=str(error))
         return
+    lying = lies(program, expected)
     for case, wanted in expected[pair].items():
         if wanted is None:
             continue
@@ -147,7 +148,10 @@ def _engine(
         for index, (one, other) in enumerate(zip(wanted, got, strict=True)):
             result = compare(one, other, dataclasses.replace(tolerance, rank=ranks[index]))
             # An engine may be wrong about the original: some are about bodies that return their own inputs.
-            if not result.equal and not (right is not None and compare(right[index], other).equal):
+            excused = (right is not None and compare(right[index], other).equal) or (
+                lying and np.size(one) == np.size(other) == 0  # rows of no iteration have what the model declares
+            )
+            if not result.equal and not excused:
                 yield Difference("value", target, pair, case, f"output {index}: {result.message}")
 
 
