@@ -97,7 +97,7 @@ def check(program: Program, only: Difference | None = None) -> Outcome:
     }
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        expected = everywhere(originals, program.feeds)
+        expected = everywhere(originals, survivable(program))
         outcome.ran = {name for name, results in expected.items() if any(r is not None for r in results.values())}
         outcome.as_written = {name for name, results in expected.items() if results.get(FIRST) is not None}
         if only is None or outcome.ran or only.kind in ("optimize", "model"):
@@ -160,6 +160,14 @@ def _tolerance(after: ir.Model, engine: str) -> Tolerance:
     marked, ours = marks(after), engine.startswith(SESSION)
     last_bits = "sums" in marked or (bool(marked) and not ours)
     return Tolerance(shape_of_empty=ours, zero_is_unknown=True, last_bits=last_bits)
+
+
+def survivable(program: Program) -> dict[str, Feeds]:
+    """The inputs without those at which ONNX Runtime ends the process: a Scan of opset 8 over a batch of none."""
+    ends = bool(program.used["Scan"]) and any(o.domain == "" and o.version == 8 for o in program.model.opset_import)
+    return {
+        case: feeds for case, feeds in program.feeds.items() if not ends or all(array.size for array in feeds.values())
+    }
 
 
 def everywhere(loads: dict[str, Callable[[], Run]], feeds: dict[str, Feeds]) -> Expected:
