@@ -261,10 +261,16 @@ def accumulate(block: Block) -> Var | None:
     return block.add("CumSum", [var, axis], var.dtype, var.dims, exclusive=int(writer.chance(0.3)))
 
 
+def has_shape(var: Var) -> bool:
+    """Whether its shape may be asked for: not a stack's, whose rows may have others where no iteration runs (README)."""
+    is_stack = var.role == "series" and len(var.dims) > 1 and str(var.dims[0]).startswith("?")
+    return len(var.dims) > 0 and not is_stack
+
+
 def size_of(block: Block) -> Var | None:
     """A dim as a number to compute with."""
     writer = block.writer
-    var = block.find(lambda v: len(v.dims) > 0)
+    var = block.find(has_shape)
     if var is None:
         return None
     shape = block.add("Shape", [var], T.INT64, (len(var.dims),))
@@ -274,7 +280,7 @@ def size_of(block: Block) -> Var | None:
 
 def filled(block: Block) -> Var | None:
     """Zeros, or ones, of the shape of another value."""
-    var = block.find(lambda v: len(v.dims) > 0)
+    var = block.find(has_shape)
     if var is None or block.writer.opset < 9:
         return None
     shape = block.add("Shape", [var], T.INT64, (len(var.dims),))
