@@ -173,22 +173,6 @@ def test_rows_of_a_loop_that_does_not_run_have_the_shape_that_inference_finds(bo
     assert z.shape == shape
 
 
-@pytest.mark.parametrize(
-    ("declared", "shape"), [("N, A", (0, 2, 3)), ("A, 7", (0, 3, 7)), ("B, A", (0, 0, 3)), ("S, A", (0, 0, 3))]
-)
-def test_rows_of_a_loop_that_does_not_run_have_the_extents_of_symbols_that_values_at_hand_are_declared_with(
-    declared, shape
-):
-    """Where inference can't tell; not those of a symbol that stands for two extents, or for none."""
-    text = f"""g (float[N] v, float[A, N] m, float[S] x, float[S] y0, int64[2] k) => (float[?,{declared}] z) {{
-        none = Constant <value = int64 {{0}}> ()
-        w, x1, z = Loop <body = b (int64 i, bool c, float[N] p, float[S] q) => (bool c, float[N] p, float[S] q,
-          float[{declared}] r) {{ j = Max(k, k) t = Reshape(m, j) u = Add(q, y0) r = Identity(t) }}> (none, , v, x)
-    }}"""
-    given = {"v": ONE, "m": np.ones((3, 2), np.float32), "x": f32([1]), "y0": f32([1, 2]), "k": i64(3, 2)}
-    assert run(text, **given)[0].shape == shape
-
-
 def test_unused_outputs():
     text = """g (int64 M, float[N] v) => (float[R, N] z) {
         on = Constant <value = bool {1}> ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,6 @@ import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
-from looplift.runtime.interpreter.scope import captures
 from looplift.runtime.interpreter.values import Array, Value, as_value
 
 _SMALL = 64
@@ -25,8 +25,7 @@ class EmptyRows:
     """Makes the scan outputs of a loop that ran no iteration.
 
     The row shape is what shape inference finds for the body on the shapes of the values at hand; a dimension that it
-    leaves open is what the body declares: a number, or a symbol that a value at hand is declared with, too. It is 0 if
-    that says nothing either, as in ONNX Runtime.
+    leaves open is what the body declares, and 0 if that says nothing either, as in ONNX Runtime.
 
     Attributes:
         attributes: those of the function around the body, which its nodes may refer to.
@@ -51,7 +50,7 @@ class EmptyRows:
             LoopliftError: a scan output's type is unknown.
         """
         outputs = self.graph.outputs[len(self.graph.outputs) - len(self.kinds) :]
-        inferred, sizes = self._infer(inputs, captured), self._sizes(inputs, captured)
+        inferred = self._infer(inputs, captured)
         rows: list[Array | None] = []
         for value, kind, wanted in zip(outputs, self.kinds, used, strict=True):
             dtype = types.dtype_of(kind or types.type_string(value.type))
@@ -60,21 +59,9 @@ class EmptyRows:
             elif dtype is None:
                 raise LoopliftError(f"no iteration runs and the type of the scan output '{value.name}' is unknown")
             else:
-                shape = _merged(inferred.get(value.name or ""), value.shape, sizes)
+                shape = _merged(inferred.get(value.name or ""), value.shape)
                 rows.append(np.empty((0, *shape), dtype=dtype))
         return rows
-
-    def _sizes(self, inputs: Sequence[Value], captured: Mapping[str, Value]) -> dict[str, int]:
-        """What the symbols stand for by which the values at hand are declared; without those that stand for several."""
-        given = [*zip(self.graph.inputs[self.skipped :], inputs, strict=True)]
-        given += [(value, captured.get(value.name or "")) for value in captures(self.graph)]
-        found: dict[str, set[int]] = {}
-        for value, actual in given:
-            if value.shape is not None and isinstance(actual, np.ndarray) and actual.ndim == len(value.shape):
-                for dim, extent in zip(value.shape, actual.shape, strict=True):
-                    if not isinstance(dim, int) and dim.value is not None:
-                        found.setdefault(dim.value, set()).add(extent)
-        return {symbol: extents.pop() for symbol, extents in found.items() if len(extents) == 1}
 
     def _infer(self, inputs: Sequence[Value], captured: Mapping[str, Value]) -> dict[str, list[int | None]]:
         """The dimensions of the body's values, kept for the next time."""
@@ -188,8 +175,8 @@ def _dims(info: onnx.ValueInfoProto) -> list[int | None]:
     return [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
 
 
-def _merged(inferred: list[int | None] | None, declared: ir.Shape | None, sizes: Mapping[str, int]) -> list[int]:
-    stated = None if declared is None else [d if isinstance(d, int) else sizes.get(d.value or "") for d in declared]
+def _merged(inferred: list[int | None] | None, declared: Any) -> list[int]:
+    stated = None if declared is None else [d if isinstance(d, int) else None for d in declared]
     if inferred is None:
         return [d or 0 for d in stated or []]
     if stated is None or len(stated) != len(inferred):
