@@ -17,7 +17,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.types import PRIVATE, Dim, Types, infer_node, is_public, tensor_shape
 from looplift.patterns.graph.values import subgraphs, with_inner
 from looplift.patterns.graph.view import LoopView, ScanView, is_any_loop, well_formed
-from looplift.patterns.graph.walk import GraphLike, places
+from looplift.patterns.graph.walk import places, views
 
 _DECLARED = "looplift.declared_inside"
 
@@ -53,7 +53,7 @@ def _declare_again(model: ir.Model) -> None:
     An engine that knows more or fewer shapes may compute a body otherwise, with other last bits (`patterns.engines`).
     """
     every = list(places(model))
-    facts = {id(view.body): Types().with_body(view) for place in every for view in _views(place.graph, place.opset)}
+    facts = {id(view.body): Types().with_body(view) for view in views(model)}
     for graph in (place.graph for place in every):
         known = facts.get(id(graph), Types())
         for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
@@ -87,10 +87,9 @@ def forget_declared(model: ir.Model) -> Declared:
         for each in (graph.inputs, graph.outputs)
     ]
     obeyed = {id(value) for value in graph.inputs}
-    for place in places(model):
-        for view in _views(place.graph, place.opset):
-            if isinstance(view, LoopView):
-                obeyed |= {id(view.iteration), id(view.condition_in)}
+    for view in views(model):
+        if isinstance(view, LoopView):
+            obeyed |= {id(view.iteration), id(view.condition_in)}
     for place in places(model):
         for value in (*place.graph.inputs, *(output for node in place.graph for output in node.outputs)):
             if id(value) not in obeyed:
@@ -103,15 +102,10 @@ def forget_declared(model: ir.Model) -> Declared:
 
 def _ports(model: ir.Model) -> Iterator[ir.Value]:
     """What engines read of a body: the extents of stacks without rows, the ranks of what a Scan gives."""
-    for place in places(model):
-        for view in _views(place.graph, place.opset):
-            yield from (output.element for output in view.scan_outputs)
-            if isinstance(view, ScanView):
-                yield from (*view.body.inputs, *(carry.updated for carry in view.carries))
-
-
-def _views(graph: GraphLike, opset: int) -> Iterator[LoopView | ScanView]:
-    yield from (view for node in graph if (view := well_formed(node, opset)) is not None)
+    for view in views(model):
+        yield from (output.element for output in view.scan_outputs)
+        if isinstance(view, ScanView):
+            yield from (*view.body.inputs, *(carry.updated for carry in view.carries))
 
 
 def _name_inputs(graph: ir.Graph) -> None:

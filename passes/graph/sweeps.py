@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import enclosing, while_unchanged
+from looplift.passes.graph.body_types import enclosing, types_around, while_unchanged
 from looplift.passes.graph.shapes import feeding_loops, names_of, prove
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Dim, Types
-from looplift.patterns.graph.view import View, view_of
+from looplift.patterns.graph.view import View, well_formed
 from looplift.patterns.graph.walk import Place, loops
 
 
-def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node | None]) -> bool:
-    """Calls `rewrite` on every Loop and Scan, and again on the node it returns, until that is None.
+def rewrite_loops(model: ir.Model, rewrite: Callable[[View, Types], ir.Node | None]) -> bool:
+    """Calls `rewrite` on every well-formed Loop and Scan and the types around it, and again on the node it returns.
 
     Returns:
         Whether anything was rewritten.
@@ -25,9 +24,12 @@ def rewrite_loops(model: ir.Model, rewrite: Callable[[ir.Node, Place], ir.Node |
         for node, place in loops(model):
             if extents.follow_to(node):
                 forget()
-            while (new := rewrite(node, place)) is not None:
-                node, extents.changed = new, True
-                forget()
+            new: ir.Node | None = node
+            while new is not None and (view := well_formed(new, place.opset)) is not None:
+                new = rewrite(view, types_around(model, new))
+                if new is not None:
+                    extents.changed = True
+                    forget()
     return extents.changed
 
 
@@ -49,8 +51,8 @@ def _sweep(model: ir.Model, visit: Callable[[View, Place], bool]) -> bool:
         for node, place in loops(model):
             if extents.follow_to(node):
                 forget()
-            view = view_of(node, place.opset)
-            if not isinstance(view, Refusal) and visit(view, place):
+            view = well_formed(node, place.opset)
+            if view is not None and visit(view, place):
                 extents.changed = True
                 forget()
     return extents.changed

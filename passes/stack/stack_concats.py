@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
@@ -32,8 +32,7 @@ from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types, infer_node
 from looplift.patterns.graph.values import source
-from looplift.patterns.graph.view import Carry, LoopView, is_loop, loop_view
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import Carry, LoopView, View
 from looplift.patterns.loops.rows.appends import Appended, Path, branches
 from looplift.patterns.loops.speculation import Speculation
 
@@ -63,7 +62,7 @@ class StackConcats:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such tensor of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: _stack_one(view, types, journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +160,8 @@ def _joined_type(pieces: tuple[ir.Value, ...], concat: ir.Node, types: Types, op
     return fact
 
 
-def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-    view = loop_view(node, place.opset) if is_loop(node) and place.opset >= OLDEST else None
-    if view is None or isinstance(view, Refusal):
+def _stack_one(view: View, types: Types, journal: Journal) -> ir.Node | None:
+    if not isinstance(view, LoopView) or view.opset < OLDEST:
         return None
     inner = types_inside(view, types)
 

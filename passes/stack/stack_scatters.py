@@ -9,7 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
@@ -31,8 +31,7 @@ from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import has_subgraphs, maker, source
-from looplift.patterns.graph.view import Carry, View, view_of
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import Carry, View
 from looplift.patterns.loops.index import Index, backwards, index_by_trips
 from looplift.patterns.loops.rows.grids import slice_write
 from looplift.patterns.loops.trip import Counted, trip_of
@@ -62,7 +61,7 @@ class StackScatters:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such tensor of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: _stack_one(view, types, journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +130,8 @@ def _reads_shape_only(node: ir.Node, position: int) -> bool:
     return all(_reads_shape_only(user, k) for user, k in node.outputs[0].uses())
 
 
-def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-    view = view_of(node, place.opset)
-    # Scan-8, whose tensors have a batch axis, is older than ScatterND.
-    if isinstance(view, Refusal) or place.opset < OLDEST:
+def _stack_one(view: View, types: Types, journal: Journal) -> ir.Node | None:
+    if view.opset < OLDEST:  # as Scan-8 is, whose tensors have a batch axis
         return None
     inner = types_inside(view, types)
     writes = first_found(view, lambda carry: row_writes_of(view, carry, inner), journal)

@@ -10,7 +10,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
@@ -33,8 +33,7 @@ from looplift.patterns.graph.operators import has_references, is_standard
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import is_used
-from looplift.patterns.graph.view import Carry, LoopView, is_loop, loop_view
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import Carry, LoopView, View
 from looplift.patterns.loops.rows.appends import Appends, appends_of, is_sequence
 from looplift.patterns.loops.speculation import Speculation
 
@@ -67,7 +66,7 @@ class StackSequences:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such sequence of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: _stack_one(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: _stack_one(view, types, journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +87,9 @@ class _Plan:
         return all(is_static(fact) and fact.shape == self.facts[0].shape for fact in self.facts)
 
 
-def _stack_one(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
+def _stack_one(view: View, types: Types, journal: Journal) -> ir.Node | None:
     """Rewrites the first sequence carry that can be; gives the rebuilt loop."""
-    view = loop_view(node, place.opset) if is_loop(node) else None
-    if view is None or isinstance(view, Refusal):
+    if not isinstance(view, LoopView):
         return None
     inner = types_inside(view, types)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_around, types_inside
 from looplift.passes.graph.infer import infer_shapes
-from looplift.patterns.graph.view import ScanView, View, well_formed
-from looplift.patterns.graph.walk import places
+from looplift.patterns.graph.view import ScanView, View
+from looplift.patterns.graph.walk import places, views
 
 RANK = "looplift.rank"
 
@@ -19,11 +17,11 @@ def note_ranks(model: ir.Model) -> None:
 
     To be called while the declarations are there. It is not trusted, and no pass reads it.
     """
-    if not any(element.shape is None for view in _views(model) for element in _read(view)):
+    if not any(element.shape is None for view in views(model) for element in _read(view)):
         return
     inferred = model.clone()
     infer_shapes(inferred)
-    for view, known in zip(_views(model), _views(inferred), strict=True):
+    for view, known in zip(views(model), views(inferred), strict=True):
         for element, other in zip(_read(view), _read(known), strict=True):
             if element.shape is None and other.shape is not None:
                 element.metadata_props[RANK] = str(len(other.shape))
@@ -40,18 +38,11 @@ def declare_rows(model: ir.Model) -> None:
     Legality: (1) the shape holds in every iteration, by inference from what the loop is given; (2) only a value without
     a shape gets one, of known extents and symbols that the model itself uses.
     """
-    for view in list(_views(model)):
+    for view in list(views(model)):
         _declare(model, view)
     for place in places(model):
         for output in (output for node in place.graph for output in node.outputs):
             output.metadata_props.pop(RANK, None)
-
-
-def _views(model: ir.Model) -> Iterator[View]:
-    for place in places(model):
-        for node in place.graph:
-            if (view := well_formed(node, place.opset)) is not None:
-                yield view
 
 
 def _read(view: View) -> list[ir.Value]:

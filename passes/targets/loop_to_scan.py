@@ -23,7 +23,7 @@ from looplift.passes.journal import Journal
 from looplift.patterns.engines.onnxruntime.placement import is_copied, may_be_read_in_place, may_be_written_in_place
 from looplift.patterns.graph.constants import scalar
 from looplift.patterns.graph.shapes import entries
-from looplift.patterns.graph.types import Dim, TensorType, Types, is_public
+from looplift.patterns.graph.types import Dim, TensorType, Types
 from looplift.patterns.graph.values import defined_in, is_used
 from looplift.patterns.graph.view import Carry, LoopView, ScanOutput, is_loop, view_of
 from looplift.patterns.graph.walk import Place, loops
@@ -264,13 +264,8 @@ def _own_outputs(body: ir.Graph, outputs: Sequence[ir.Value], states: int) -> It
 def _declared(value: ir.Value, fact: TensorType) -> ir.Value:
     """The value, with what is proven of it as its declared type."""
     if fact.dtype is not None:
-        value.type = ir.TensorType(fact.dtype)
-        value.shape = None if fact.shape is None else ir.Shape(_dims(fact.shape))
+        value.type, value.shape = fact.public_type, fact.public_shape
     return value
-
-
-def _dims(shape: Iterable[Dim]) -> list[int | str | None]:
-    return [dim if is_public(dim) else None for dim in shape]
 
 
 def _scan(plan: Plan, elements: Sequence[Element], emit: Emitter) -> dict[int, ir.Value]:

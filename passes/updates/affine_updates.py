@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import drop_unused_nodes, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
@@ -18,8 +18,7 @@ from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import made_by, source
-from looplift.patterns.graph.view import Carry, View, view_of
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import Carry, View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.evolution import Unknown, evolution_of
 
@@ -49,12 +48,9 @@ class AffineUpdates:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such update of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: self._rewrite(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: self._rewrite(view, types, journal))
 
-    def _rewrite(self, node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-        view = view_of(node, place.opset)
-        if isinstance(view, Refusal):
-            return None
+    def _rewrite(self, view: View, types: Types, journal: Journal) -> ir.Node | None:
         inner = types_inside(view, types)
         dependence = Dependence(view, inner)
         unknown = [
@@ -64,8 +60,8 @@ class AffineUpdates:
         ]
         for carry in unknown:
             if self._may_round(carry, inner) and _write(carry, unknown, view, inner, dependence):
-                journal.did(node, f"wrote the update of '{carry.previous.name}' as a product and a sum")
-                return node
+                journal.did(view.node, f"wrote the update of '{carry.previous.name}' as a product and a sum")
+                return view.node
         return None
 
     def _may_round(self, carry: Carry, types: Types) -> bool:

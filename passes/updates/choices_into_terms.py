@@ -7,17 +7,16 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import drop_unused_nodes, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.operators import is_standard
-from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.refusal import Refused
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import source
-from looplift.patterns.graph.view import Carry, View, view_of
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import Carry, View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.evolution import Affine, Term, Walk
 
@@ -42,7 +41,7 @@ class ChoicesIntoTerms:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such carry of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: _rewrite(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: _rewrite(view, types, journal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,17 +55,14 @@ class Choice:
     other: Affine
 
 
-def _rewrite(node: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-    view = view_of(node, place.opset)
-    if isinstance(view, Refusal):
-        return None
+def _rewrite(view: View, types: Types, journal: Journal) -> ir.Node | None:
     inner = types_inside(view, types)
     dependence = Dependence(view, inner)
     for carry in view.carries:
         choice = _choice(carry, view, inner, dependence)
         if choice is not None and _write(choice, view, inner):
-            journal.did(node, f"chose the terms of '{carry.previous.name}' instead of its values")
-            return node
+            journal.did(view.node, f"chose the terms of '{carry.previous.name}' instead of its values")
+            return view.node
     return None
 
 

@@ -8,19 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.body_types import types_around, types_inside
+from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import remove_node, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
 from looplift.patterns.graph.operators import TRAITS, Trait, has, has_references, is_standard
-from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import Types, infer_node
 from looplift.patterns.graph.values import behind, source
-from looplift.patterns.graph.view import view_of
-from looplift.patterns.graph.walk import Place
+from looplift.patterns.graph.view import View
 
 LARGEST = 16
 """Nodes of both branches together. Where computes both, so that they must cost less than the choice."""
@@ -62,12 +60,11 @@ class ChoicesWithoutBranches:
 
     def __call__(self, model: ir.Model, journal: Journal) -> bool:
         """Rewrites every such If of the model in place; whether there was one."""
-        return rewrite_loops(model, lambda node, place: _rewrite(node, place, types_around(model, node), journal))
+        return rewrite_loops(model, lambda view, types: _rewrite(view, types, journal))
 
 
-def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.Node | None:
-    view = view_of(loop, place.opset)
-    if isinstance(view, Refusal) or place.opset < OLDEST:
+def _rewrite(view: View, types: Types, journal: Journal) -> ir.Node | None:
+    if view.opset < OLDEST:
         return None
     inner = types_inside(view, types)
     updates = {source(carry.updated).producer() for carry in view.carries}
@@ -75,10 +72,10 @@ def _rewrite(loop: ir.Node, place: Place, types: Types, journal: Journal) -> ir.
         if not is_standard(node, "If"):
             continue
         wanted = node in updates or all(inner[output].dtype == ir.DataType.BOOL for output in node.outputs)
-        if wanted and not journal.keeps_inside(node) and _is_cheap(node) and _agrees(node, inner, place):
-            _write(node, place.opset)
-            journal.did(loop, "computed both branches of a choice and took one of the results")
-            return loop
+        if wanted and not journal.keeps_inside(node) and _is_cheap(node) and _agrees(node, inner, view.opset):
+            _write(node, view.opset)
+            journal.did(view.node, "computed both branches of a choice and took one of the results")
+            return view.node
     return None
 
 
@@ -94,22 +91,22 @@ def _is_cheap(node: ir.Node) -> bool:
     return plain and len(inside) <= LARGEST and not any(branch.initializers for branch in _branches(node))
 
 
-def _agrees(node: ir.Node, types: Types, place: Place) -> bool:
+def _agrees(node: ir.Node, types: Types, opset: int) -> bool:
     """Whether no node can fail and the branches' results have the same types."""
     facts = []
     for branch in _branches(node):
         known = types
         for inner in branch:
-            if not is_total(inner, known, place.opset):
+            if not is_total(inner, known, opset):
                 return False
-            for output, fact in zip(inner.outputs, infer_node(inner, known, place.opset), strict=True):
+            for output, fact in zip(inner.outputs, infer_node(inner, known, opset), strict=True):
                 known = known.with_value(output, fact)
         facts.append([known[value] for value in branch.outputs])
     same = all(left.dtype == right.dtype and left.same_shape(right) for left, right in zip(*facts, strict=True))
     results = zip(*(branch.outputs for branch in _branches(node)), strict=True)
     return same and all(
-        (fact.dtype in CHOSEN and (fact.dtype not in FLOATS or any(never_minus_zero(x, place.opset) for x in pair)))
-        or (fact.dtype == ir.DataType.BOOL and any(isinstance(scalar(x, place.opset), bool) for x in pair))
+        (fact.dtype in CHOSEN and (fact.dtype not in FLOATS or any(never_minus_zero(x, opset) for x in pair)))
+        or (fact.dtype == ir.DataType.BOOL and any(isinstance(scalar(x, opset), bool) for x in pair))
         for fact, pair in zip(facts[0], results, strict=True)
     )
 

@@ -44,6 +44,11 @@ class TensorType:
         return None if self.shape is None else len(self.shape)
 
     @property
+    def public_type(self) -> ir.TensorType | None:
+        """The element type, as a model declares it."""
+        return None if self.dtype is None else ir.TensorType(self.dtype)
+
+    @property
     def public_shape(self) -> ir.Shape | None:
         """The shape as a model may declare it: without the symbols that this module made up."""
         return None if self.shape is None else ir.Shape([dim if is_public(dim) else None for dim in self.shape])

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.values import nodes_within, subgraphs
-from looplift.patterns.graph.view import is_any_loop
+from looplift.patterns.graph.view import View, is_any_loop, well_formed
 
 GraphLike = ir.Graph | ir.Function
 _FROZEN = "looplift.frozen"
@@ -77,6 +77,13 @@ def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     return [(node, place) for place in places(model) for node in place.graph if is_any_loop(node)]
 
 
+def views(model: ir.Model) -> Iterator[View]:
+    """The views of all well-formed Loops and Scans, innermost first."""
+    for node, place in every_loop(model):
+        if (view := well_formed(node, place.opset)) is not None:
+            yield view
+
+
 def loops(model: ir.Model) -> list[tuple[ir.Node, Place]]:
     """Every Loop and Scan that passes may change, as `every_loop`."""
     return [(node, place) for node, place in every_loop(model) if not is_frozen(node)]
@@ -129,4 +136,5 @@ __all__ = [
     "nodes_inlined",
     "places",
     "subgraphs",
+    "views",
 ]

@@ -15,7 +15,7 @@ from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import to_vector
 from looplift.passes.recurrences.forms.call import Call, Form, Results
 from looplift.passes.recurrences.forms.pieces import Count, choose_at_run_time, nothing, some
-from looplift.patterns.graph.types import TensorType, Types, is_public
+from looplift.patterns.graph.types import TensorType, Types
 
 Step = Callable[[Emitter, ir.Value, Sequence[ir.Value]], ir.Value]
 """Writes one iteration: the updated state of the previous one and the elements read."""
@@ -59,9 +59,10 @@ def scan_over(
                 attributes.append(ir.AttrInt64s("scan_output_directions", [1]))
         inputs = [initial, *(value for value, _ in series)]
         node = emit.add(ir.Node("", "Scan", inputs, attributes, num_outputs=len(body.outputs)))
-        shape = _dims(fact)
-        for output, extents in zip(node.outputs, (shape, [None, *shape]), strict=False):
-            output.type, output.shape = _type(fact), ir.Shape(extents)
+        shape = fact.public_shape
+        assert shape is not None
+        for output, extents in zip(node.outputs, (shape, ir.Shape([None, *shape])), strict=False):
+            output.type, output.shape = fact.public_type, extents
         return Results(node.outputs[0] if call.wants_final else None, node.outputs[1] if call.wants_rows else None)
 
     return form
@@ -76,22 +77,12 @@ def _body(opset: int, call: Call, fact: TensorType, kinds: Sequence[TensorType],
     if call.wants_rows:
         outputs.append(inner.op("Identity", [previous if call.previous else updated]))
     for output in outputs:
-        output.type, output.shape = _type(fact), ir.Shape(_dims(fact))
+        output.type, output.shape = fact.public_type, fact.public_shape
     return ir.Graph([previous, *elements], outputs, nodes=inner.nodes, name="body")
 
 
 def _input(name: str, fact: TensorType) -> ir.Value:
-    shape = None if fact.shape is None else ir.Shape(_dims(fact))
-    return ir.Value(name=name, type=_type(fact), shape=shape)
-
-
-def _type(fact: TensorType) -> ir.TensorType | None:
-    return None if fact.dtype is None else ir.TensorType(fact.dtype)
-
-
-def _dims(fact: TensorType) -> list[int | str | None]:
-    assert fact.shape is not None
-    return [dim if is_public(dim) else None for dim in fact.shape]
+    return ir.Value(name=name, type=fact.public_type, shape=fact.public_shape)
 
 
 def ticks(emit: Emitter, count: Count) -> tuple[ir.Value, TensorType]:
