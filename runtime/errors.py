@@ -14,3 +14,8 @@ class LoopliftError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(visible(" ".join(message.split())))
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error came about because there is not enough memory."""
+    return isinstance(error, MemoryError) or (error.__cause__ is not None and ran_out_of_memory(error.__cause__))

@@ -56,9 +56,13 @@ def _told(error: Exception, options: argparse.Namespace) -> tuple[str, int]:
     from looplift import interop
     from looplift.runtime.text import visible
 
-    for path in (getattr(options, "original", None), getattr(options, "model", None)):
+    for path in filter(None, (getattr(options, "original", None), getattr(options, "model", None))):
         # What the schemas of ops say is taken for granted everywhere: where it does not hold, the model is at fault.
-        if path and (fault := interop.schema_fault(interop.read(path))):
+        try:
+            fault = interop.schema_fault(interop.read(path))
+        except LoopliftError as refusal:
+            return str(refusal), FAILED
+        if fault:
             return f"{visible(path)} is not valid ONNX: {visible(fault)}", FAILED
     words = visible(f"{type(error).__name__}: {' '.join(str(error).split())}")
     return (

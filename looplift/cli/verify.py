@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
-from looplift import console, interop, messages
+from looplift import console, interop, messages, storage
 from looplift.cli.codes import DIFFERENT, EQUAL, HARDLY_TESTED
 from looplift.cli.paths import counterexample, require_outputs
 from looplift.verification import feeds as feeds_file
+from looplift.verification import memory
 from looplift.verification.check import verify
 from looplift.verification.outcome import Check
 
@@ -18,11 +20,14 @@ def run(options: argparse.Namespace) -> int:
     return settle(check(options, options.original, options.model), options)
 
 
-def check(options: argparse.Namespace, original: interop.ModelLike, model: interop.ModelLike) -> Check:
+def check(options: argparse.Namespace, original: str, model: interop.ModelLike) -> Check:
     """Compares two models as the options say."""
     ports = interop.to_ir(interop.read(original)).graph.inputs if options.inputs else ()
     given = [feeds_file.load(path, ports) for path in options.inputs]
-    with console.working("verifying") as say:
+    # What is made up is small; inputs that a person gives may be large.
+    allowance = memory.allowance(storage.bytes_on_disk(original))
+    bound = contextlib.nullcontext() if given else memory.at_most(allowance)
+    with bound, console.working("verifying") as say:
         return verify(
             original,
             model,

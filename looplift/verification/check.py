@@ -84,6 +84,10 @@ def verify(
     return run.tally.check(run.asked, [_label(k) for k in range(len(given))], allow_few=allow_few)
 
 
+HOPELESS = 0.2
+"""Share of the whole check's time after which it ends if the original ran out of memory in all cases until then."""
+
+
 @dataclasses.dataclass
 class _Run:
     """One check while it runs."""
@@ -98,6 +102,7 @@ class _Run:
     progress: Callable[[int, int], None] | None
     tally: Tally = dataclasses.field(default_factory=Tally)
     engines: list[OnnxRuntime] = dataclasses.field(default_factory=list)
+    began: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def asked(self) -> int:
@@ -125,6 +130,10 @@ class _Run:
                 made.learn(case, ran=ran, seconds=time.monotonic() - began)
                 if agreed and not self.tally.agrees:
                     self._shrink(pairs, models[0])
+                if self.tally.hopeless and time.monotonic() - self.began > HOPELESS * self.seconds:
+                    all_so_far = f"the original ran out of memory in all of the first {done + 1} cases"
+                    self.tally.note(f"stopped after {done + 1} of {self.asked} cases: {all_so_far}")
+                    break
 
     def _pairs(
         self, sources: Sequence[interop.Source], models: tuple[ir.Model, ir.Model], stack: contextlib.ExitStack

@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from looplift import interop, storage
 from looplift.runtime import Session
-from looplift.runtime.errors import LoopliftError
+from looplift.runtime.errors import LoopliftError, ran_out_of_memory
 from looplift.verification.cases.made_up import Feeds
 from looplift.verification.compare import Value
 
@@ -36,12 +36,14 @@ LONGEST_LOAD = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of one run: the outputs, or why there are none; `timed_out` if that is the time it took, `seconds`."""
+    """Of one run: the outputs, or why there are none; `timed_out` if that is the time it took, `seconds`;
+    `out_of_memory` if it is the memory that it asked for."""
 
     outputs: list[Value] | None
     error: str = ""
     timed_out: bool = False
     seconds: float = 0.0
+    out_of_memory: bool = False
 
     @property
     def failed(self) -> bool:
@@ -113,13 +115,16 @@ class Interpreter:
             outputs = self._session.run(None, feeds)
             return Outcome(outputs, seconds=time.monotonic() - started)
         except LoopliftError as error:
-            return Outcome(None, str(error))
+            return Outcome(None, str(error), out_of_memory=ran_out_of_memory(error))
         except _TooLongError:
             return Outcome(None, _no_answer(self._seconds), timed_out=True, seconds=self._seconds)
 
     def close(self) -> None:
         """Nothing was started."""
 
+
+_NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""In ONNX Runtime's words."""
 
 _ENDED = "ONNX Runtime brought its process down"
 
@@ -210,7 +215,8 @@ class OnnxRuntime:
         answer = self._receive(self._seconds + seconds)
         elapsed = time.monotonic() - started
         if isinstance(answer, str):
-            return Outcome(None, _one_line(answer), self._timed_out, elapsed), []
+            asked_too_much = any(words in answer for words in _NO_MEMORY)
+            return Outcome(None, _one_line(answer), self._timed_out, elapsed, asked_too_much), []
         outputs, taken = answer
         return Outcome(outputs, seconds=elapsed), taken
 

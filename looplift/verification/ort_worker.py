@@ -8,13 +8,17 @@ most; answered by the outputs and the seconds of every run, or an error text.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
+
+_PR_SET_PDEATHSIG = 1
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -66,7 +70,14 @@ def _answer(answers: BinaryIO, work: Any, show: Any) -> Any:
     return result
 
 
+def end_with_parent() -> None:
+    """Has the system end this process when the one that started it is gone, even if that was killed; in Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    end_with_parent()
     sys.path.pop(0)  # this folder, whose modules are not top-level ones
     answers_only = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints to standard output must not end up between the answers

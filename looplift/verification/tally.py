@@ -47,6 +47,7 @@ class Tally:
         self._started: set[str] = set()
         self._failed: set[str] = set()
         self._late: set[str] = set()
+        self._too_large: set[str] = set()
         self._reasons: collections.Counter[str] = collections.Counter()
         self._skipped: set[str] = set()
         self._ulps: dict[str, int] = {}
@@ -94,6 +95,11 @@ class Tally:
         """How many cases began."""
         return len(self._started)
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether the original ran out of memory in every case so far."""
+        return bool(self._started) and self._too_large >= self._started and not self._compared
+
     def differ(self, counterexample: Counterexample) -> None:
         """Keeps a difference, if it is the first."""
         self._counterexample = self._counterexample or counterexample
@@ -105,6 +111,10 @@ class Tally:
 
     def add(self, pair: Pair, case: Case, expected: Outcome, reference: list[Value] | None) -> bool:
         """Runs the rewritten models on a case and counts; returns whether other engines should run it too."""
+        if expected.out_of_memory and case.label not in self._compared:
+            self._too_large.add(case.label)
+            self._add_failure(case, expected, expected)  # what is not known to fit is not tried again
+            return False
         if expected.timed_out:
             self._late.add(case.label)
             self.note(f"{pair.name} on the original: {expected.error}", case.label)
@@ -118,6 +128,8 @@ class Tally:
                 self._add_failure(case, expected, got)
             elif got.timed_out and not _hangs(expected, got):
                 self.note(f"{name} on the rewritten model: {got.error}", case.label)
+            elif got.out_of_memory:
+                self.note(f"{name} on the rewritten model: not enough memory, where the original has", got.error)
             elif got.outputs is None:
                 message = f"the original gives a result, the rewritten model fails: {got.error}"
                 self.differ(Counterexample(case.label, case.feeds, name, "", None, None, message))

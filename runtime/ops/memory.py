@@ -24,7 +24,8 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic], what: str) -> 
     limit = _available_bytes() if size > SMALL else None
     message = f"{what} of shape {list(shape)} ({dtype}) needs {size:,} bytes"
     if limit is not None and size > limit:
-        raise LoopliftError(f"{message} and {limit:,} are available: run fewer iterations, or leave it unused")
+        advice = f"{message} and {limit:,} are available: run fewer iterations, or leave it unused"
+        raise LoopliftError(advice) from MemoryError(message)
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
