@@ -1,31 +1,48 @@
-"""Runs commands of looplift, each in a process of its own with little memory and time; a script.
+"""Runs commands of looplift with little memory and time; a script.
 
-Importing takes longer than most commands do. So this process imports everything, runs nothing, and forks for each
-command: it has one thread, and the child is as good as a new process. Reads a JSON list a line: the arguments of a
-command; answers with a line: the exit code (negative: the signal), seconds, what is on standard error, and on standard
-output.
+Importing takes longer than most commands do, and so does a fork of a large process. So this process imports everything,
+runs nothing, and forks for each file; the child runs the commands that the file goes through, one after the other. Each
+has 10 s of work, and all of them together 2 GB. A child that ends before it is through, or that had to be interrupted,
+is followed by another one for the commands that are left.
+
+Reads a line of JSON for a file: a list of commands, each the list of its arguments. Answers with a line: a list with an
+answer for each (`Answer`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 MEMORY = 2 << 30
 SECONDS = 10.0
 PATIENCE = 2.0
 """Seconds that a command may take to end after an interrupt."""
+
+LONGEST_TOLD = 20_000
+"""Bytes of standard output and of standard error that are looked at."""
+
+
+class Answer(TypedDict):
+    """How a command ended: the exit code (negative: the signal), and what it told; whether it had to be interrupted."""
+
+    code: int
+    out: str
+    err: str
+    interrupted: bool
 
 
 class ForkedWorker:
@@ -66,8 +83,11 @@ def preload() -> None:
     """Imports what commands use, and has them work once."""
     import onnxruntime  # noqa: F401
 
+    from looplift.cli import options
+
     for command in ("explain", "optimize", "verify", "run", "bench"):
         importlib.import_module(f"looplift.cli.{command}")
+    options.parser = functools.cache(options.parser)  # it takes as long as many a command
     warm_up()
     subprocess.Popen = ForkedWorker  # type: ignore[misc, assignment]
     gc.collect()
@@ -86,17 +106,50 @@ def warm_up() -> None:
                     main(["run", f"{folder}/m.onnx", "--device", "numpy"])
 
 
-def child(arguments: list[str], out: int, err: int) -> None:
-    """Never returns."""
-    code = 70
-    try:
-        os.setpgid(0, 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        from looplift.cli import main
+class Told:
+    """What commands write to standard output and standard error; it outlives the process that wrote it."""
 
+    def __init__(self) -> None:
+        self._files = {1: os.memfd_create("out"), 2: os.memfd_create("err")}
+
+    def redirect(self) -> None:
+        """Has this process write here."""
+        for stream, file in self._files.items():
+            os.dup2(file, stream)
+
+    def take(self) -> tuple[str, str]:
+        """What was written to both since the last time."""
+        texts = []
+        for file in self._files.values():
+            texts.append(os.pread(file, LONGEST_TOLD, 0).decode("utf-8", "replace"))
+            os.ftruncate(file, 0)
+            os.lseek(file, 0, os.SEEK_SET)
+        return texts[0], texts[1]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+
+
+def work(commands: list[list[str]], told: Told, codes: int) -> None:
+    """Runs commands, and tells of each how it ended; in the child, and never returns."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have had ignored
+    told.redirect()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for arguments in commands:
+        code = run(arguments)
+        os.write(codes, json.dumps([code, *told.take()]).encode() + b"\n")
+        gc.collect()
+    os._exit(0)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one command; what gets out of it is on standard error."""
+    from looplift.cli import main
+
+    try:
         code = main(arguments)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 71
@@ -104,11 +157,10 @@ def child(arguments: list[str], out: int, err: int) -> None:
         import traceback
 
         traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        code = 70
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
 
 
 def cpu_seconds(pid: int) -> float:
@@ -117,39 +169,84 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(arguments: list[str]) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        started = time.monotonic()
-        pid = os.fork()
-        if pid == 0:
-            child(arguments, out.fileno(), err.fileno())
-        interrupted = False
-        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-            taken = time.monotonic() - started
-            if taken > SECONDS and not interrupted and (cpu_seconds(pid) > SECONDS or taken > 10 * SECONDS):
+class Child:
+    """A process that runs commands, and how they end."""
+
+    def __init__(self, commands: list[list[str]]) -> None:
+        self._told, (self._codes, to_codes) = Told(), os.pipe()
+        self._heard = b""
+        self._pid = os.fork()
+        if self._pid == 0:
+            work(commands, self._told, to_codes)
+        os.close(to_codes)
+
+    def next(self) -> Answer:
+        """How the next command ends; a child that ended instead, or was interrupted, is good for no other one."""
+        interrupted = self._listen()
+        if b"\n" in self._heard:
+            line, _, self._heard = self._heard.partition(b"\n")
+            code, out, err = json.loads(line)
+            return {"code": code, "out": out, "err": err, "interrupted": interrupted}
+        out, err = self._told.take()
+        return {"code": self._end(), "out": out, "err": err, "interrupted": interrupted}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may run another command."""
+        return self._pid != 0
+
+    def _listen(self) -> bool:
+        """Until the child tells how its command ended, or ends; whether the command had to be interrupted."""
+        began, worked, interrupted = time.monotonic(), cpu_seconds(self._pid), False
+        while b"\n" not in self._heard:
+            if select.select([self._codes], [], [], 0.1)[0]:
+                part = os.read(self._codes, 1 << 16)
+                if not part:
+                    break
+                self._heard += part
+            elif os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                break  # and what it started lives on, with the other end of the pipe
+            taken, spent = time.monotonic() - began, cpu_seconds(self._pid) - worked
+            if taken > SECONDS and not interrupted and (spent > SECONDS or taken > 10 * SECONDS):
                 interrupted = True
-                os.kill(pid, signal.SIGINT)
-            elif interrupted and cpu_seconds(pid) > SECONDS + PATIENCE:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.001 if taken < 0.1 else 0.02)
+                os.kill(self._pid, signal.SIGINT)
+            elif interrupted and (spent > SECONDS + PATIENCE or taken > 11 * SECONDS):
+                os.kill(self._pid, signal.SIGKILL)
+        return interrupted
+
+    def _end(self) -> int:
+        """Ends it, with all that it started; how it ended."""
+        pid, self._pid = self._pid, 0
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        taken = time.monotonic() - started
-        told = []
-        for stream in (err, out):
-            stream.seek(0)
-            told.append(stream.read(20_000).decode("utf-8", "replace"))
-    code = os.waitstatus_to_exitcode(ended[1])
-    return {"code": code, "seconds": taken, "err": told[0], "out": told[1], "interrupted": interrupted}
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def close(self) -> None:
+        if self.alive:
+            self._end()
+        self._told.close()
+        os.close(self._codes)
+
+
+def some(commands: list[list[str]]) -> list[Answer]:
+    """Runs commands in one child, until all are done, one is interrupted, or the child ends; one at least."""
+    child, answers = Child(commands), []
+    with contextlib.closing(child):
+        while len(answers) < len(commands):
+            answers.append(child.next())
+            if answers[-1]["interrupted"] or not child.alive:
+                break
+    return answers
 
 
 def serve() -> None:
     preload()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    print("ready", flush=True)
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(run(json.loads(line))) + "\n")
-        sys.stdout.flush()
+        commands, answers = json.loads(line), []
+        while len(answers) < len(commands):
+            answers += some(commands[len(answers) :])
+        print(json.dumps(answers), flush=True)
 
 
 if __name__ == "__main__":
