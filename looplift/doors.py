@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from looplift.patterns.graph.operators import STANDARD
 from looplift.runtime.errors import LoopliftError
@@ -23,6 +26,8 @@ LARGEST_TENSOR = 1 << 48
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _WIDE = {"FLOAT": "float_data", "COMPLEX64": "float_data", "DOUBLE": "double_data", "COMPLEX128": "double_data"}
 _WIDE |= {"INT64": "int64_data", "UINT32": "uint64_data", "UINT64": "uint64_data", "STRING": "string_data"}
+_TEXTS = ("name", "doc_string", "external_data", "metadata_props")
+_TEXT_OR_MESSAGE = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE}
 _BODIES = {
     "Loop": {"body"},
     "Scan": {"body"},
@@ -42,13 +47,37 @@ def require_whole(model: onnx.ModelProto) -> None:
 
     Raises:
         LoopliftError: a dtype that ONNX does not have, negative dims, data of another size than dims and dtype ask
-            for, an attribute without the value that its type announces.
+            for, an attribute without the value that its type announces, text that is not UTF-8.
     """
+    _check_text(model)
     _check_ports((*model.graph.input, *model.graph.output))
     _check_graph(model.graph)
     for function in model.functions:
         _check_infos(function.value_info)
         _check_nodes(function.node)
+
+
+def _check_text(model: onnx.ModelProto) -> None:
+    """Text that is not UTF-8 is read as bytes, and can't be written again."""
+    work: list[Message] = [model]
+    while work:
+        message = work.pop()
+        for field, value in _fields(message):
+            values = (value,) if isinstance(value, str | bytes | Message) else value
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                work.extend(values)
+            elif any(isinstance(text, bytes) for text in values):
+                kind = type(message).__name__.removesuffix("Proto").lower()
+                found = next(text for text in values if isinstance(text, bytes))
+                raise LoopliftError(f"a {kind} has a {field.name} that is not UTF-8: {found!r:.80}; export it again")
+
+
+def _fields(message: Message) -> Iterator[tuple[FieldDescriptor, Any]]:
+    """Those that hold text or messages. A tensor is not asked for all that it has, which would copy its data."""
+    if isinstance(message, onnx.TensorProto):
+        yield from ((onnx.TensorProto.DESCRIPTOR.fields_by_name[name], getattr(message, name)) for name in _TEXTS)
+    else:
+        yield from ((field, value) for field, value in message.ListFields() if field.type in _TEXT_OR_MESSAGE)
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

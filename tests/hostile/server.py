@@ -164,9 +164,18 @@ def run(arguments: list[str]) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has worked: on a busy machine it may have waited for most of the time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What a process and those that it started have worked: on a busy machine they may have waited most of the time."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        started = [int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in _children(task)]
+    except OSError:  # it has ended meanwhile
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, started))
+
+
+def _children(task: Path) -> list[str]:
+    """Of a thread."""
+    return (task / "children").read_text().split()
 
 
 class Child:
