@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from looplift.passes.graph import last_bits
-from looplift.passes.graph.infer import infer_shapes
+from looplift.passes.graph.infer import with_inferred
 from looplift.passes.journal import NUMBER, ORIGIN, Journal
 from looplift.passes.lift.lift_recurrences import LIFTED_FROM
 from looplift.patterns.engines.onnxruntime.ties import Tie, ties
@@ -103,12 +103,11 @@ def settle_bits(before: Surroundings, model: ir.Model, journal: Journal, exact: 
 
 def look(model: ir.Model) -> dict[int, frozenset[Tie]]:
     """The ties of all numbered nodes, with the types and shapes that an engine infers."""
-    copy = model.clone()
-    infer_shapes(copy)
     found: dict[int, frozenset[Tie]] = {}
-    for graph in _graphs(copy):
-        for number, tied in ties(graph, _number).items():
-            found[number] = found.get(number, frozenset()) | tied
+    with with_inferred(model):
+        for graph in _graphs(model):
+            for number, tied in ties(graph, _number).items():
+                found[number] = found.get(number, frozenset()) | tied
     return found
 
 

@@ -6,6 +6,7 @@ the same purpose gives a sequence the type of a tensor, so the merge here is our
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from looplift.patterns.graph.types import tensor_shape
+from looplift.patterns.graph.values import graphs_within, nodes_within
 from looplift.patterns.graph.walk import nodes_inlined
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,20 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
             if value.name in facts:
                 changed |= _merge(value, facts[value.name], with_shapes)
     return changed
+
+
+@contextlib.contextmanager
+def with_inferred(model: ir.Model) -> Iterator[None]:
+    """Inside, the model's values have the types and shapes that `infer_shapes` finds; then again what they had."""
+    nodes, graphs = nodes_within(model.graph), graphs_within(model.graph)
+    made = (value for holder in (*nodes, *graphs) for value in holder.outputs)
+    before = [(value, value.type, value.shape) for value in made]
+    try:
+        infer_shapes(model)
+        yield
+    finally:
+        for value, kind, shape in before:
+            value.type, value.shape = kind, shape
 
 
 def _inferred(proto: onnx.ModelProto, with_functions: bool, with_data: bool) -> onnx.ModelProto:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule
 
 
+_ENDS = frozenset({"Gather", "Slice"})
+"""The operators with which the patterns end: a rule takes its time even to say that it does not match."""
+
+
 class Peepholes:
     """Runs the rules in every graph of a model."""
 
@@ -25,7 +29,8 @@ class Peepholes:
         changed = False
         for place in list(places(model)):
             for node in list(place.graph):
-                changed |= any(_apply(rule, model, place.graph, node) for rule in rules)
+                if node.op_type in _ENDS:
+                    changed |= any(_apply(rule, model, place.graph, node) for rule in rules)
         return changed
 
 

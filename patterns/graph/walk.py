@@ -40,11 +40,17 @@ def node_name(node: ir.Node) -> str:
 
 def places(model: ir.Model) -> Iterator[Place]:
     """Every graph of the model, inner ones before the ones around them; our own definitions are left out."""
-    yield from _inside(model.graph, "/", model.opset_imports.get("", 1))
+    for graph, path, opset in _roots(model):
+        yield from _inside(graph, path, opset)
+
+
+def _roots(model: ir.Model) -> Iterator[tuple[GraphLike, str, int]]:
+    """The model's graph and its functions, each with its path and opset."""
+    yield model.graph, "/", model.opset_imports.get("", 1)
     for function in model.functions.values():
         if function.domain != DOMAIN:
             opset = function.opset_imports.get("", model.opset_imports.get("", 1))
-            yield from _inside(function, f"function {function.domain}::{function.name}", opset)
+            yield function, f"function {function.domain}::{function.name}", opset
 
 
 def _inside(graph: GraphLike, path: str, opset: int) -> Iterator[Place]:
@@ -63,18 +69,49 @@ def _inside(graph: GraphLike, path: str, opset: int) -> Iterator[Place]:
 def _held(graph: GraphLike, path: str) -> Iterator[tuple[ir.Graph, str]]:
     """The graphs among the attributes of this one's nodes, with their paths."""
     for node in list(graph):
-        for attribute in node.attributes.data.values():
-            kind = attribute.type
-            if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
-                yield attribute.as_graph(), f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}"
-            elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
-                for k, inner in enumerate(attribute.as_graphs()):
-                    yield inner, f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}[{k}]"
+        yield from _graphs_of(node, path)
+
+
+def _graphs_of(node: ir.Node, path: str) -> Iterator[tuple[ir.Graph, str]]:
+    """The graphs among the attributes of one node, with their paths."""
+    for attribute in node.attributes.data.values():
+        kind = attribute.type
+        if kind is ir.AttributeType.GRAPH and not attribute.is_ref():
+            yield attribute.as_graph(), f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}"
+        elif kind is ir.AttributeType.GRAPHS and not attribute.is_ref():
+            for k, inner in enumerate(attribute.as_graphs()):
+                yield inner, f"{path.rstrip('/')}/{node_name(node)}:{attribute.name}[{k}]"
 
 
 def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
-    """Every Loop and Scan with its place, innermost first. Gathered before anything is changed."""
-    return [(node, place) for place in places(model) for node in place.graph if is_any_loop(node)]
+    """Every Loop and Scan with its place, innermost first. Gathered before anything is changed.
+
+    The order is that of `places`; each graph is gone through once, which is what every pass begins with.
+    """
+    found: list[tuple[ir.Node, Place]] = []
+    for graph, path, opset in _roots(model):
+        work: list[tuple[GraphLike, str, list[ir.Node] | None]] = [(graph, path, None)]
+        while work:
+            here, its_path, its_loops = work.pop()
+            if its_loops is None:
+                its_loops, inner = _loops_and_graphs(here, its_path)
+                work.append((here, its_path, its_loops))
+                work += [(each, below, None) for each, below in reversed(inner)]
+            elif its_loops:
+                place = Place(here, its_path, opset)
+                found += [(node, place) for node in its_loops]
+    return found
+
+
+def _loops_and_graphs(graph: GraphLike, path: str) -> tuple[list[ir.Node], list[tuple[ir.Graph, str]]]:
+    """The Loops and Scans of a graph, and the graphs in any of its nodes."""
+    found, inner = [], []
+    for node in graph:
+        if node.attributes.data:
+            inner += _graphs_of(node, path)
+        if is_any_loop(node):
+            found.append(node)
+    return found, inner
 
 
 def views(model: ir.Model) -> Iterator[View]:

@@ -8,6 +8,7 @@ import pytest
 
 from looplift.passes import run_pipeline
 from looplift.passes.graph import infer as inference
+from looplift.patterns.graph.values import graphs_within, nodes_within
 from looplift.patterns.graph.walk import nodes_inlined
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]>\n'
@@ -96,3 +97,24 @@ def test_a_long_chain_of_calls_is_counted_without_recursion() -> None:
     chain = ir.from_onnx_text(HEADER + "g (float x) => (float y) { y = Identity (x) }\n" + text)
     model.functions.update(chain.functions)
     assert nodes_inlined(model) == 4
+
+
+TYPELESS = """<ir_version: 8, opset_import: ["": 17]> g (int64 n, float[N, 2] x, bool c) => (y, z) {
+    sum = Add (x, x)
+    y = Loop (n, , sum) <body = b (int64 i, bool go, float[A, B] v) => (bool still, w) {
+        still = Identity (go) w = Neg (v)
+    }>
+    z = If (c) <then_branch = t () => (a) { a = Abs (sum) }, else_branch = e () => (b) { b = Exp (sum) }>
+}"""
+
+
+def test_values_have_what_is_inferred_and_then_again_what_they_had() -> None:
+    model = ir.from_onnx_text(TYPELESS)
+    values = [value for node in nodes_within(model.graph) for value in node.outputs]
+    values += [value for graph in graphs_within(model.graph) for value in graph.outputs]
+    before = [(value.type, value.shape) for value in values]
+    with inference.with_inferred(model):
+        assert all(value.type is not None for value in values)
+        assert next(iter(model.graph)).outputs[0].shape == ir.Shape(["N", 2])
+    assert [(value.type, value.shape) for value in values] == before
+    assert any(kind is None for kind, _ in before)
