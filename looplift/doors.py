@@ -12,8 +12,8 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from looplift.patterns.graph.operators import STANDARD
 from looplift.runtime.errors import LoopliftError

@@ -62,9 +62,9 @@ def infer_shapes(model: ir.Model, *, with_shapes: bool = True) -> bool:
 @contextlib.contextmanager
 def with_inferred(model: ir.Model) -> Iterator[None]:
     """Inside, the model's values have the types and shapes that `infer_shapes` finds; then again what they had."""
-    nodes, graphs = nodes_within(model.graph), graphs_within(model.graph)
-    made = (value for holder in (*nodes, *graphs) for value in holder.outputs)
-    before = [(value, value.type, value.shape) for value in made]
+    values = [value for node in nodes_within(model.graph) for value in node.outputs]
+    values += [value for graph in graphs_within(model.graph) for value in graph.outputs]
+    before = [(value, value.type, value.shape) for value in values]
     try:
         infer_shapes(model)
         yield

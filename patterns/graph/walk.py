@@ -105,7 +105,8 @@ def every_loop(model: ir.Model) -> list[tuple[ir.Node, Place]]:
 
 def _loops_and_graphs(graph: GraphLike, path: str) -> tuple[list[ir.Node], list[tuple[ir.Graph, str]]]:
     """The Loops and Scans of a graph, and the graphs in any of its nodes."""
-    found, inner = [], []
+    found: list[ir.Node] = []
+    inner: list[tuple[ir.Graph, str]] = []
     for node in graph:
         if node.attributes.data:
             inner += _graphs_of(node, path)

@@ -17,52 +17,9 @@ import onnx.parser
 import pytest
 
 import looplift
+from hostile.files import every_command, raw, refused, step, write
 from looplift import cli
 from looplift.runtime.text import visible
-
-LOOP = """<ir_version: 10, opset_import: ["" : 21]> g (int64 n, float[2] x) => (float[2] y, float[N, 2] ys)
-<float[2] s = {0.1, 0.3}> { [clock] y, ys = Loop <body = b (int64 i, bool c, float[2] v) => (bool co, float[2] w, float[2] e) {
-  co = Identity(c) w = Add(v, s) e = Identity(w) }> (n, , x) }"""
-
-
-def write(folder: Path, change: Callable[[onnx.ModelProto], object] = lambda _: None) -> str:
-    model = onnx.parser.parse_model(LOOP)
-    change(model)
-    path = folder / "m.onnx"
-    path.write_bytes(model.SerializeToString())
-    return str(path)
-
-
-def step(model: onnx.ModelProto) -> onnx.TensorProto:
-    return model.graph.initializer[0]
-
-
-def raw(model: onnx.ModelProto, content: bytes) -> None:
-    step(model).ClearField("float_data")
-    step(model).raw_data = content
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
-    """The one line with which a command ends."""
-    capsys.readouterr()
-    assert cli.main(list(arguments)) == code
-    text = capsys.readouterr().err
-    assert text.startswith("looplift: error: ")
-    assert text.count("\n") == 1
-    assert "should not happen" not in text
-    return text
-
-
-def every_command(folder: Path, path: str) -> list[list[str]]:
-    out = str(folder / "out")
-    return [
-        ["optimize", path, "-o", out],
-        ["optimize", path, "-o", out, "--target", "standard", "--verify"],
-        ["verify", path, path],
-        ["run", path, "--device", "numpy"],
-        ["bench", path, "--trips", "3"],
-    ]
-
 
 TENSORS: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
     "bytes": (lambda m: raw(m, b"\0" * 9), "9 bytes of data, not 8"),
@@ -391,25 +348,3 @@ def test_ranges_are_checked_when_options_are_read(arguments, capsys):
         cli.main(arguments)
     assert caught.value.code == 2
     assert "is not a " in capsys.readouterr().err
-
-
-TEXTS: dict[str, Callable[[onnx.ModelProto], object]] = {
-    "graph": lambda m: setattr(m.graph, "name", "marker"),
-    "model": lambda m: setattr(m, "producer_name", "marker"),
-    "node": lambda m: setattr(m.graph.node[0], "name", "marker"),
-    "value": lambda m: m.graph.node[0].attribute[0].g.node[0].output.append("marker"),
-    "op": lambda m: setattr(m.graph.node[0].attribute[0].g.node[0], "op_type", "marker"),
-    "dim": lambda m: setattr(m.graph.output[1].type.tensor_type.shape.dim[0], "dim_param", "marker"),
-    "tensor": lambda m: setattr(step(m), "doc_string", "marker"),
-    "metadata": lambda m: m.metadata_props.add(key="marker", value="x"),
-}
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_text_that_is_not_utf8_is_refused(kind, tmp_path, capsys):
-    path = Path(write(tmp_path, TEXTS[kind]))
-    path.write_bytes(path.read_bytes().replace(b"marker", b"mar\xffer"))
-    for command in every_command(tmp_path, str(path)):
-        assert "not UTF-8" in refused(capsys, *command)
-    assert cli.main(["explain", str(path)]) == 0
-    assert "not UTF-8" in capsys.readouterr().out
