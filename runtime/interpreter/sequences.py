@@ -11,6 +11,13 @@ import numpy as np
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter.values import Array, Value, as_value
+from looplift.runtime.ops.memory import SMALL, require_room
+
+_OFTEN = 16
+"""Appending so many small elements takes longer than asking once how large they are."""
+
+_AN_ARRAY = 112
+"""Bytes that an array takes besides its elements."""
 
 
 def sequence_empty() -> list[Value]:
@@ -37,13 +44,32 @@ def sequence_insert(sequence: list[Value], item: Value, position: Array | None =
         LoopliftError: the position is out of range.
     """
     index = len(sequence) if position is None else _position(sequence, position, len(sequence))
-    return [*sequence[:index], as_value(item), *sequence[index:]]
+    longer = [*sequence[:index], as_value(item), *sequence[index:]]
+    _require_room(longer, 1)
+    return longer
 
 
 def append(sequence: list[Value], item: Value) -> list[Value]:
     """The same list, longer: for a loop that alone holds it."""
     sequence.append(as_value(item))
+    if not len(sequence) % _OFTEN or getattr(item, "nbytes", 0) >= SMALL // _OFTEN:
+        _require_room(sequence, _OFTEN)
     return sequence
+
+
+def _require_room(sequence: Sequence[Value], more: int) -> None:
+    """Asks whether there is memory left, each time that about `SMALL` bytes came to a sequence.
+
+    Args:
+        sequence: with what came last at its end, or anywhere if it came alone.
+        more: elements since the last time.
+
+    Raises:
+        LoopliftError: there is not.
+    """
+    each = getattr(sequence[-1], "nbytes", 0) + _AN_ARRAY
+    if len(sequence) * each // SMALL > (len(sequence) - more) * each // SMALL:
+        require_room(f"a sequence has {len(sequence):,} elements, the last one of {each:,} bytes")
 
 
 def sequence_erase(sequence: list[Value], position: Array | None = None) -> list[Value]:

@@ -32,6 +32,16 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic], what: str) -> 
         raise LoopliftError(f"{message}, which can't be allocated: run fewer iterations, or leave it unused") from error
 
 
+def require_room(what: str) -> None:
+    """Raises:
+    LoopliftError: less memory than `SMALL` is available now, in which `what` grows bit by bit.
+    """
+    limit = _available_bytes()
+    if limit is not None and limit < SMALL:
+        advice = f"{what}, and only {limit:,} bytes are available: run fewer iterations, or leave it unused"
+        raise LoopliftError(advice) from MemoryError(what)
+
+
 def _available_bytes() -> int | None:
     """What the kernel and the control group still grant; None where the system does not tell (outside Linux)."""
     limits = []
