@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
@@ -26,6 +27,13 @@ LARGEST_TENSOR = 1 << 48
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _WIDE = {"FLOAT": "float_data", "COMPLEX64": "float_data", "DOUBLE": "double_data", "COMPLEX128": "double_data"}
 _WIDE |= {"INT64": "int64_data", "UINT32": "uint64_data", "UINT64": "uint64_data", "STRING": "string_data"}
+LONGEST_NAME = 1 << 16
+"""Characters of a name, which is written and shown in many places."""
+
+MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""Of a tensor, in numpy."""
+
+_LONG = {"doc_string", "value"}
 _TEXTS = ("name", "doc_string", "external_data", "metadata_props")
 _TEXT_OR_MESSAGE = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE}
 _BODIES = {
@@ -47,11 +55,13 @@ def require_whole(model: onnx.ModelProto) -> None:
 
     Raises:
         LoopliftError: a dtype that ONNX does not have, negative dims, data of another size than dims and dtype ask
-            for, an attribute without the value that its type announces, text that is not UTF-8.
+            for, an attribute without the value that its type announces, or that refers to one of a function outside
+            of any, text that is not UTF-8, a very long name.
     """
     _check_text(model)
     _check_ports((*model.graph.input, *model.graph.output))
     _check_graph(model.graph)
+    _check_references(model.graph)
     for function in model.functions:
         _check_infos(function.value_info)
         _check_nodes(function.node)
@@ -70,6 +80,9 @@ def _check_text(model: onnx.ModelProto) -> None:
                 kind = type(message).__name__.removesuffix("Proto").lower()
                 found = next(text for text in values if isinstance(text, bytes))
                 raise LoopliftError(f"a {kind} has a {field.name} that is not UTF-8: {found!r:.80}; export it again")
+            elif field.name not in _LONG and any(len(text) > LONGEST_NAME for text in values):
+                kind = type(message).__name__.removesuffix("Proto").lower()
+                raise LoopliftError(f"a {kind} has a {field.name} of more than {LONGEST_NAME:,} characters; rename it")
 
 
 def _fields(message: Message) -> Iterator[tuple[FieldDescriptor, Any]]:
@@ -78,6 +91,17 @@ def _fields(message: Message) -> Iterator[tuple[FieldDescriptor, Any]]:
         yield from ((onnx.TensorProto.DESCRIPTOR.fields_by_name[name], getattr(message, name)) for name in _TEXTS)
     else:
         yield from ((field, value) for field, value in message.ListFields() if field.type in _TEXT_OR_MESSAGE)
+
+
+def _check_references(graph: onnx.GraphProto) -> None:
+    work = [graph]
+    while work:
+        for node in work.pop().node:
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    what = f"attribute {attribute.name!r} of {node.op_type} {node.name!r}"
+                    raise LoopliftError(f"{what} refers to an attribute of a function, but is in none; export it again")
+                work.extend((*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs))
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -181,6 +205,8 @@ def require_whole_tensor(tensor: onnx.TensorProto, what: str) -> None:
         raise _unknown_dtype(what, tensor.data_type)
     if any(dim < 0 for dim in tensor.dims):
         raise LoopliftError(f"{what} has a negative dim; export the model again")
+    if len(tensor.dims) > MOST_AXES:
+        raise LoopliftError(f"{what} has {len(tensor.dims)} axes; at most {MOST_AXES} can be handled: reshape it")
     dtype, elements = ir.DataType(tensor.data_type), math.prod(tensor.dims)
     bytes_wanted = 0 if dtype == ir.DataType.STRING else _packed(elements, dtype)
     if max(elements, bytes_wanted) > LARGEST_TENSOR:

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from looplift.doors import MOST_AXES
 from looplift.runtime.errors import LoopliftError
 from looplift.verification.cases.plans import Plan, Planner, Queue
 from looplift.verification.cases.thresholds import Number, Thresholds, candidates, thresholds
@@ -169,6 +170,10 @@ class _Maker:
 
     def _dims(self, name: str, rng: np.random.Generator) -> list[int | str]:
         value = self._inputs[name]
+        if value.shape is not None and len(value.shape) > MOST_AXES:
+            raise LoopliftError(
+                f"can't make up input {name!r} of {len(value.shape)} axes; numpy has {MOST_AXES} at most"
+            )
         return unknown_dims(value, 0 if name in self.counted else int(rng.choice((1, 0, 2))))
 
     def _make(self, name: str, kind: ir.TypeProtocol | None, shape: tuple[int, ...], made: _Sized) -> Any:
