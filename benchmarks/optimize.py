@@ -26,9 +26,6 @@ TOP = 12
 BEFORE = {24: (25.7, 26.6)}
 """Seconds for so many layers of an exported model like the chain here, before growth was looked at."""
 
-NODES_BEFORE = {10_000: (2.88, 4.03)}
-"""Seconds for so many nodes, each fiftieth a loop, before every pass found its loops in one walk."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Family:
@@ -204,9 +201,6 @@ def main() -> None:
     for size, (kernel, standard) in BEFORE.items():
         lines += ["", f"Before growth was looked at, {size} layers of an exported model took {kernel:.1f} s for the "]
         lines[-1] += f"target `kernel` and {standard:.1f} s for `standard`."
-    for size, (kernel, standard) in NODES_BEFORE.items():
-        lines += ["", f"Before every pass found its loops in one walk, {size:,} nodes took {kernel:.1f} s for the target "]
-        lines[-1] += f"`kernel` and {standard:.1f} s for `standard`, on an idle machine."
     lines += [
         "",
         "### Where the time goes",

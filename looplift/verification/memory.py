@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-LEAST = 2 << 30
+LEAST = 1 << 30
 """Bytes that a check may take in any case."""
 
 TIMES_THE_MODEL = 8

@@ -45,8 +45,8 @@ def test_no_more_than_so_many_bytes_can_be_taken() -> None:
 
 
 def test_the_allowance_grows_with_the_weights() -> None:
-    assert memory.allowance(0) == 2 << 30
-    assert memory.allowance(3 << 30) == 26 << 30
+    assert memory.allowance(0) == 1 << 30
+    assert memory.allowance(3 << 30) == 25 << 30
 
 
 def test_errors_of_memory_are_known() -> None:
