@@ -48,6 +48,8 @@ def _require_writable(path: str) -> None:
     if "\0" in path or not path:
         raise LoopliftError(f"can't write {path!r}: it is not the name of a file")
     target = Path(os.path.realpath(path))  # a link is written through
+    if target.is_symlink():
+        raise LoopliftError(f"can't write {path}: it is a link that leads back to itself")
     if not target.parent.is_dir():
         raise LoopliftError(f"can't write {path}: there is no folder {target.parent}")
     if target.exists() and (kind := kind_of(target.stat().st_mode)):

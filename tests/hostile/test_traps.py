@@ -84,3 +84,11 @@ def test_an_input_of_more_axes_than_numpy_has_is_not_made_up(tmp_path, capsys):
     assert cli.main(["optimize", str(path), "-o", str(tmp_path / "out")]) == 0
     for command in (["verify", str(path), str(path)], ["run", str(path)], ["bench", str(path)]):
         assert "can't make up input 'x' of 70 axes" in refused(capsys, *command)
+
+
+def test_a_circle_of_links_is_no_output(tmp_path, capsys):
+    path, one, other = write(tmp_path), tmp_path / "one", tmp_path / "other"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    assert "a link that leads back to itself" in refused(capsys, "optimize", path, "-o", str(one))
+    assert one.is_symlink()
