@@ -11,20 +11,28 @@ import onnx_ir as ir
 from looplift import interop, legality
 from looplift.pages.sketch import figures_of
 from looplift.passes import run_pipeline
+from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Watch
+from looplift.passes.lift.definitions import add_definitions
 from looplift.passes.pipeline import TARGETS
 from looplift.passes.report import Finding
 from looplift.report import Report
 from looplift.runtime.errors import LoopliftError
 
+DEFINITIONS = ("fast", "loop")
+
 Model = TypeVar("Model")
 
 
 @overload
-def optimize(model: str | os.PathLike[str], target: str = ..., exact: bool = ...) -> onnx.ModelProto: ...
+def optimize(
+    model: str | os.PathLike[str], target: str = ..., exact: bool = ..., definitions: str = ...
+) -> onnx.ModelProto: ...
 @overload
-def optimize(model: Model, target: str = ..., exact: bool = ...) -> Model: ...
-def optimize(model: interop.ModelLike, target: str = "kernel", exact: bool = True) -> interop.ModelLike:
+def optimize(model: Model, target: str = ..., exact: bool = ..., definitions: str = ...) -> Model: ...
+def optimize(
+    model: interop.ModelLike, target: str = "kernel", exact: bool = True, definitions: str = "fast"
+) -> interop.ModelLike:
     """Lifts the loops of a model that are known recurrences; leaves the others as they are.
 
     Args:
@@ -32,24 +40,31 @@ def optimize(model: interop.ModelLike, target: str = "kernel", exact: bool = Tru
         target: ``"kernel"`` puts nodes of domain ``ai.looplift`` in, each with its definition in standard ops as a
             model-local function; ``"standard"`` uses only ops of ``ai.onnx``.
         exact: results keep the same bits. False also allows rewrites that round differently.
+        definitions: ``"fast"`` defines the nodes by what ``"standard"`` writes in their place, where one form is right
+            for all of an op; ``"loop"`` by a Loop, for engines whose CumSum adds in another order (docs/targets.md).
 
     Returns:
         A new model of the kind that was given; a path gives a ``ModelProto``, with external data taken in if that
         fits into one proto (2 GB).
 
     Raises:
-        LoopliftError: the model is not legal ONNX, or the target is not known.
+        LoopliftError: the model is not legal ONNX, or the target or the kind of definitions is not known.
     """
     source = interop.read(model)
-    result, _ = lift(source, target=target, exact=exact)
+    result, _ = lift(source, target=target, exact=exact, definitions=definitions)
     return interop.unchanged(source) if result is None else interop.from_ir(result, source)
 
 
 def lift(
-    source: interop.Source, *, target: str, exact: bool, watch: Watch | None = None
+    source: interop.Source, *, target: str, exact: bool, definitions: str = "fast", watch: Watch | None = None
 ) -> tuple[ir.Model | None, Report]:
     """The lifted model in the IR and what was found; None for a model without loops, which need not be touched."""
+    if definitions not in DEFINITIONS:
+        raise LoopliftError(f"unknown definitions {definitions!r}; use one of {', '.join(map(repr, DEFINITIONS))}")
     _, after, findings = _lift(source, target=target, exact=exact, watch=watch)
+    if definitions == "loop" and after is not None:
+        add_definitions(after)
+        fix_names(after)
     return after, Report(findings, source.name)
 
 

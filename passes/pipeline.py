@@ -43,6 +43,7 @@ from looplift.passes.stack.stack_concats import StackConcats
 from looplift.passes.stack.stack_scatters import StackScatters
 from looplift.passes.stack.stack_sequences import StackSequences
 from looplift.passes.targets.declare_rows import declare_rows, note_ranks
+from looplift.passes.targets.definitions import by_form
 from looplift.passes.targets.gain import no_gain
 from looplift.passes.targets.loop_to_scan import LoopToScan
 from looplift.passes.targets.standard import LowerToStandard, lowering_refusal
@@ -249,7 +250,7 @@ def finish(model: ir.Model, declared: Declared) -> None:
     """Removes dead nodes, adds the definitions of our ops, sorts, declares rows and names everything."""
     for place in places(model):
         drop_unused_nodes(place.graph)
-    add_definitions(model)
+    add_definitions(model, by_form)
     for value in unread_outputs(model):
         value.name = ""
     TopologicalSortPass()(model)

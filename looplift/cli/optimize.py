@@ -31,7 +31,13 @@ def run(options: argparse.Namespace) -> int:
     require_outputs({**outputs}, weights)
     with console.working(f"lifting the loops of {options.model}"):
         watch = Trace(options.trace) if options.trace else None
-        result, report = lift(source, target=options.target, exact=not options.no_exact, watch=watch)
+        result, report = lift(
+            source,
+            target=options.target,
+            exact=not options.no_exact,
+            definitions=options.definitions,
+            watch=watch,
+        )
     before = interop.to_ir(source)
     after = before if result is None else result
     nodes = console.count_ops(before), console.count_ops(after)

@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 
 TARGETS = ("kernel", "standard")
+DEFINITIONS = ("fast", "loop")
 """As `looplift.passes.pipeline` has them; written again, since that takes long to import."""
 
 
@@ -64,6 +65,12 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the ONNX file")
     parser.add_argument("-o", "--output", required=True, help="the file to write; may be the input")
     _add_pipeline(parser)
+    parser.add_argument(
+        "--definitions",
+        default="fast",
+        choices=DEFINITIONS,
+        help="of custom ops: what ONNX Runtime runs fastest (default), or a loop, for engines with another CumSum",
+    )
     parser.add_argument("--verify", action="store_true", help="verify first; write nothing if the result differs")
     parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
     parser.add_argument("--trace", metavar="DIR", help="also write the model as text after each pass that changed it")

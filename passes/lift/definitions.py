@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -29,14 +31,18 @@ def used_ops(model: ir.Model) -> dict[str, set[int]]:
     return used
 
 
+def nodes_of(model: ir.Model, op_type: str) -> list[ir.Node]:
+    """The nodes of one of our ops."""
+    every = (node for place in places(model) for node in place.graph)
+    return [node for node in every if node.domain == DOMAIN and node.op_type == op_type]
+
+
 def stacks_are_read(model: ir.Model, op_type: str) -> bool:
     """Whether any node of this type has its stacked states read; if none has, the nodes stop naming them.
 
     ONNX Runtime wants a call to have all outputs of its function, so the definition must agree with every node.
     """
-    nodes = [
-        node for place in places(model) for node in place.graph if node.domain == DOMAIN and node.op_type == op_type
-    ]
+    nodes = nodes_of(model, op_type)
     if any(len(node.outputs) > 1 and is_used(node.outputs[1]) for node in nodes):
         return True
     for node in nodes:
@@ -114,10 +120,19 @@ def enclose(definition: ir.Function) -> None:
     definition.outputs.extend(loop.outputs)
 
 
-def add_definitions(model: ir.Model) -> None:
+class Form(Protocol):
+    """Writes a definition that is right for certain nodes of an op, or gives None; see `passes.targets.definitions`."""
+
+    def __call__(
+        self, loop: ir.Function, nodes: Sequence[ir.Node], opset: int, *, stacked: bool
+    ) -> ir.Function | None: ...
+
+
+def add_definitions(model: ir.Model, form: Form | None = None) -> None:
     """Gives the model a function for each of our ops that it uses, at the model's own opset.
 
-    A definition's body is the op in standard ops, so that any ONNX runtime can run the model.
+    A definition's body is the op in standard ops, so that any ONNX runtime can run the model: a Loop that serves every
+    node of the op, or what `form` makes for those that there are.
     """
     used = used_ops(model)
     for function in [f for f in model.functions.values() if f.domain == DOMAIN and f.name not in used]:
@@ -132,8 +147,13 @@ def add_definitions(model: ir.Model) -> None:
         if op is None:
             raise LoopliftError(f"the model uses {DOMAIN}::{op_type}, which this version of looplift does not know")
         definition = ir.serde.deserialize_function(op.definition(opset))
-        if not stacks_are_read(model, op_type):
+        stacked, nodes = stacks_are_read(model, op_type), nodes_of(model, op_type)
+        faster = (
+            form(definition, nodes, opset, stacked=stacked) if form is not None and used[op_type] == {opset} else None
+        )
+        if faster is None and not stacked:
             drop_stack(definition, opset)
+        definition = faster or definition
         if op_type in further_in:
             enclose(definition)
         model.functions[definition.identifier()] = definition

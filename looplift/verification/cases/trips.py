@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from looplift.patterns.graph.operators import Trait, has, is_standard
+from looplift.patterns.graph.own_nodes import INITIAL, is_recurrence
 from looplift.patterns.graph.values import subgraphs
 
 _SHAPED_BY_VALUES = ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Slice", "Tile")
@@ -26,7 +27,8 @@ _Key = tuple[int, tuple[int, ...], bool]
 def trip_inputs(model: ir.Model) -> frozenset[str]:
     """Names of the graph inputs whose *values* reach a Loop's trip count or condition.
 
-    A backward slice (see `Slices`) from every Loop's M, cond and body condition, those in functions included.
+    A backward slice (see `Slices`) from every Loop's M, cond and body condition, and AddStep's M and cond, those in
+    functions included.
     """
     slices = Slices(model)
     return slices.behind(value for graph in slices.graphs() for value in _roots(graph)).values
@@ -191,3 +193,5 @@ def _roots(graph: ir.Graph) -> Iterator[ir.Value]:
         if is_standard(node, "Loop"):
             yield from _given(node.inputs[:2])
             yield from (body.outputs[0] for body in subgraphs(node) if body.outputs)
+        elif is_recurrence(node):
+            yield from _given(node.inputs[: INITIAL[node.op_type]])  # its definition may have no loop
