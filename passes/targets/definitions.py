@@ -109,8 +109,8 @@ def _name(definition: ir.Function) -> None:
     for k, value in enumerate(value for value in _values(definition) if id(value) not in kept):
         value.name = f"looplift_{k}"
     for value in _values(definition):
-        if value.shape is not None:
-            value.shape = ir.Shape([dim if isinstance(dim, int) else None for dim in value.shape])
+        dims = None if value.shape is None or value.type is None else value.shape
+        value.shape = None if dims is None else ir.Shape([dim if isinstance(dim, int) else None for dim in dims])
 
 
 def _values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
