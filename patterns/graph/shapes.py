@@ -221,10 +221,19 @@ def reshaped(shape: Dims | None, target: Dims | None, *, allow_zero: bool) -> Di
             dims.append(None)
         else:
             dims.append(dim)
+    if target.count(-1) == 0 and dims.count(None) == 1 and shape is not None:
+        numbers = tuple(dim for dim in dims if dim is not None)  # the only one that is not known follows from the rest
+        return (
+            tuple(_quotient(shape, numbers) if dim is None else dim for dim in dims) if _plain(numbers) else tuple(dims)
+        )
     if target.count(-1) != 1 or shape is None:
         return tuple(None if dim == -1 else dim for dim in dims)
     inferred = _quotient(shape, tuple(dim for dim in dims if dim != -1))
     return tuple(inferred if dim == -1 else dim for dim in dims)
+
+
+def _plain(dims: Dims) -> bool:
+    return all(isinstance(dim, int) and dim > 0 for dim in dims)
 
 
 def _quotient(shape: Dims, rest: Dims) -> Dim:
