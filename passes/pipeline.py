@@ -53,6 +53,7 @@ from looplift.passes.updates.choices_without_branches import ChoicesWithoutBranc
 from looplift.passes.updates.narrow_updates import NarrowUpdates
 from looplift.passes.updates.quotients import QuotientsIntoProducts
 from looplift.passes.updates.reroll import Reroll
+from looplift.passes.updates.written_cells import WrittenCells
 from looplift.patterns.graph.budget import budget, one_budget
 from looplift.patterns.graph.values import is_used
 from looplift.patterns.graph.walk import every_loop, freeze, loops, places
@@ -85,6 +86,7 @@ def normalisers(exact: bool) -> Sequence[Pass]:
         NarrowUpdates(),
         ChoicesWithoutBranches(),
         ChoicesIntoTerms(),
+        WrittenCells(exact),
         AffineUpdates(exact),
         HoistInvariants(),
         SimplifyCondition(),

@@ -69,8 +69,8 @@ def _computed(node: ir.Node, shape_of: ShapeOf, opset: int, depth: int, seen: Se
         return None if shape is None else shape[shape_part(node)]
     if has(node, Trait.RESHAPES):
         return inner(0)
-    if node.op_type == "Cast" and node.attributes.get_int("to", None) == ir.DataType.INT64:
-        return inner(0)
+    if node.op_type == "Cast" and node.attributes.get_int("to", None) in (ir.DataType.INT64, ir.DataType.INT32):
+        return inner(0)  # TensorFlow computes with int32, so that no extent is as large as 2^31
     if node.op_type == "Concat":
         parts = [inner(k) for k in range(len(node.inputs))]
         return None if None in parts else tuple(dim for part in parts if part is not None for dim in part)

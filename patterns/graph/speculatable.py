@@ -17,7 +17,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import STANDARD, Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import DOMAIN
-from looplift.patterns.graph.slices import distinct_axes, in_range, known_axes, slice_bounds
+from looplift.patterns.graph.slices import constant_ints, distinct_axes, in_range, known_axes, slice_bounds
 from looplift.patterns.graph.types import Dim, TensorType, Types, infer_node
 from looplift.patterns.graph.values import has_subgraphs, subgraphs, with_inner
 
@@ -206,6 +206,18 @@ def _slice(node: ir.Node, types: Types, opset: int) -> bool:
     return 0 not in bounds.steps and distinct_axes(bounds.axes, rank, opset)
 
 
+def _split(node: ir.Node, types: Types, opset: int) -> bool:
+    """Into parts that make up a known extent."""
+    axis, shape = node.attributes.get_int("axis", 0), types[node.inputs[0]].shape
+    extent = shape[axis] if shape is not None and in_range(axis, len(shape), opset) else None
+    if not isinstance(extent, int):
+        return False
+    parts = constant_ints(node.inputs[1], opset) if len(node.inputs) > 1 else node.attributes.get_ints("split", None)
+    if parts is None:
+        return not node.inputs[1:] and extent % len(node.outputs) == 0
+    return len(parts) == len(node.outputs) and min(parts) >= 0 and sum(parts) == extent
+
+
 def _matmul(node: ir.Node, types: Types, opset: int) -> bool:
     """Two operands of rank 2 or more, with equal inner extents and outer axes that broadcast."""
     known = [shape for shape in _shapes(node, types) if shape is not None and len(shape) >= 2]
@@ -268,6 +280,7 @@ RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "Slice": _slice,
     "Softmax": _axis_in_range,
+    "Split": _split,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

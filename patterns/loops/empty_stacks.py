@@ -15,7 +15,7 @@ from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.shapes import entries
-from looplift.patterns.graph.slices import constant_ints, distinct_axes, known_axes
+from looplift.patterns.graph.slices import distinct_axes, known_axes
 from looplift.patterns.graph.speculatable import broadcast_surely, is_total
 from looplift.patterns.graph.types import Dim, Types
 
@@ -136,18 +136,6 @@ def _cumulative(node: ir.Node, types: Types, opset: int) -> bool:
     return axis is not None and axis.size == 1 and rank is not None and -rank <= axis.item() < rank
 
 
-def _split(node: ir.Node, types: Types, opset: int) -> bool:
-    """Into parts that make up a known extent."""
-    axis, shape = _axis(node, types, 0), types[node.inputs[0]].shape
-    extent = shape[axis] if shape is not None and axis is not None else None
-    if not isinstance(extent, int):
-        return False
-    parts = constant_ints(node.inputs[1], opset) if len(node.inputs) > 1 else node.attributes.get_ints("split", None)
-    if parts is None:
-        return not node.inputs[1:] and extent % len(node.outputs) == 0
-    return len(parts) == len(node.outputs) and min(parts) >= 0 and sum(parts) == extent
-
-
 def _matmul(node: ir.Node, types: Types, opset: int) -> bool:
     """Vectors are matrices of one row or column."""
     shapes = [types[value].shape for value in node.inputs]
@@ -204,7 +192,6 @@ RULES: dict[str, Rule] = {
     "PRelu": _prelu,
     "Pad": _pad,
     "Slice": _slice,
-    "Split": _split,
     "Tile": _tile,
 }
 """Ops that fail by their shapes, beside those that can't fail at all."""

@@ -50,6 +50,9 @@ _WEIGHTED = {"Conv": 0, "ConvTranspose": 1}
 """Operators whose weights, the second input, say how many terms are added, and the axis of these that is not."""
 
 
+_CELLS = frozenset({"GRU", "LSTM", "RNN"})
+
+
 @dataclasses.dataclass(frozen=True)
 class Spread:
     """How the outputs of one run may move: what they are, and what they become with each push."""
@@ -155,8 +158,13 @@ def _bound(op_type: str, result: Array, operand: Array, magnitude: Collection[Va
     terms = _terms(op_type, result, operand)
     if terms is None:
         return np.asarray(FUNCTION_ULPS * eps * size)
-    sizes = [np.asarray(each).astype(np.float64) for each in magnitude] or [size + (1.0 if "Log" in op_type else 0.0)]
+    sizes = [np.asarray(each).astype(np.float64) for each in magnitude] or [size + _more(op_type)]
     return np.asarray(np.maximum(min(terms * eps, LARGEST_SHARE) * sizes[0], eps * size))
+
+
+def _more(op_type: str) -> float:
+    """What a logarithm, or a gate of a cell, is of at least, where its result is near 0."""
+    return 1.0 if "Log" in op_type or op_type in _CELLS else 0.0
 
 
 def _terms(op_type: str, result: Array, operand: Array) -> int | None:
@@ -171,7 +179,7 @@ def _terms(op_type: str, result: Array, operand: Array) -> int | None:
         return max(map(int, operand.shape), default=1)
     if op_type in _WEIGHTED:
         return int(operand.size) // max(int(operand.shape[_WEIGHTED[op_type]]), 1) + 1
-    if op_type in ("GRU", "LSTM", "RNN"):
+    if op_type in _CELLS:
         return int(operand.shape[0] * (operand.shape[-1] + result.shape[-1]))
     return None
 
