@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import types_inside
-from looplift.passes.graph.edit import drop_unused_nodes, replace_value
+from looplift.passes.graph.edit import copies, drop_unread_outputs, drop_unused_nodes, replace_value
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.operators import is_standard
-from looplift.patterns.graph.refusal import Refused
+from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, View
 from looplift.patterns.loops.dependence import Dependence
 from looplift.patterns.loops.evolution import Affine, Term, Walk
+from looplift.patterns.loops.rows.appends import branches
+from looplift.patterns.loops.speculation import Speculation, speculation
+from looplift.patterns.loops.trip import trip_of
+
+LARGEST = 16
+"""Nodes of both branches together: both are computed then, so that they must cost less than the choice."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ChoicesIntoTerms:
     """Rewrites ``v' = where(m, a*v + b, v)`` to ``v' = where(m, a, 1)*v + where(m, b, -0)``, and its like.
 
-    Masked steps, as over padded sequences, are then linear recurrences.
+    Masked steps, as over padded sequences, are then linear recurrences; so are steps that an If chooses.
 
     Legal if
-    1. the carry is updated by a Where whose condition does not depend on the carry;
+    1. the carry is updated by a Where, or by an If, whose condition does not depend on the carry; the nodes in the
+       branches are few, can't fail where they are not chosen (`patterns.loops.speculation`) nor are to stay there, and
+       both branches give the shape of the carry;
     2. each of its two values is the carry, multiplied at most once, then added to at most once, by what does not
        depend on the carry (`patterns.loops.evolution`);
     3. the element type is known, and signed if a term is negated; the opset has Where (9).
@@ -46,10 +55,10 @@ class ChoicesIntoTerms:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """``where(condition, taken, other)`` as the update of a carry."""
+    """``condition ? taken : other`` as the update of a carry; `node` is what chooses."""
 
     carry: Carry
-    where: ir.Node
+    node: ir.Node
     condition: ir.Value
     taken: Affine
     other: Affine
@@ -59,27 +68,62 @@ def _rewrite(view: View, types: Types, journal: Journal) -> ir.Node | None:
     inner = types_inside(view, types)
     dependence = Dependence(view, inner)
     for carry in view.carries:
-        choice = _choice(carry, view, inner, dependence)
+        node = source(carry.updated).producer()
+        if is_standard(node, "Where") and node.graph is view.body and all(value is not None for value in node.inputs):
+            choice = _choice(carry, node, [value for value in node.inputs if value is not None], dependence, inner)
+        elif is_standard(node, "If") and node.graph is view.body and not journal.keeps_inside(node):
+            choice = _choice_of_branches(carry, node, view, inner)
+        else:
+            continue
         if choice is not None and _write(choice, view, inner):
             journal.did(view.node, f"chose the terms of '{carry.previous.name}' instead of its values")
             return view.node
     return None
 
 
-def _choice(carry: Carry, view: View, types: Types, dependence: Dependence) -> Choice | None:
-    node = source(carry.updated).producer()
-    if not is_standard(node, "Where") or node.graph is not view.body:
-        return None
-    condition, taken, other = node.inputs
-    if condition is None or taken is None or other is None or dependence.reaches(carry.previous, condition):
+def _choice(
+    carry: Carry, node: ir.Node, parts: Sequence[ir.Value], dependence: Dependence, types: Types
+) -> Choice | None:
+    condition, taken, other = parts
+    if dependence.reaches(carry.previous, condition):
         return None
     walk = Walk(carry, dependence, types, reassociate=False)
     steps = walk.image(taken), walk.image(other)
-    if not isinstance(steps[0], Affine) or not isinstance(steps[1], Affine):
+    if not all(isinstance(step, Affine) for step in steps):
         return None
-    if steps[0] == steps[1] == Affine() or max(len(steps[0].addends), len(steps[1].addends)) > 1:
+    if steps[0] == steps[1] == Affine() or any(len(step.addends) > 1 for step in steps if isinstance(step, Affine)):
         return None
+    assert isinstance(steps[0], Affine)
+    assert isinstance(steps[1], Affine)
     return Choice(carry, node, condition, steps[0], steps[1])
+
+
+def _choice_of_branches(carry: Carry, node: ir.Node, view: View, types: Types) -> Choice | None:
+    """The choice that an If makes, its branches computed beside it; if it is none, nothing of that is left."""
+    trip, condition, k = trip_of(view, types), node.inputs[0], source(carry.updated).index() or 0
+    state = types[carry.previous]
+    if isinstance(trip, Refusal) or condition is None or state.shape is None or None in state.shape:
+        return None
+    results = [branch.outputs[k] for _, branch in reversed(branches(node))]
+    always = Speculation((), types)
+    for taken, result in zip((True, False), results, strict=True):
+        more = speculation([result], ((node, taken),), view, always.types, trip)
+        if isinstance(more, Refusal) or not more.types[result].same_shape(state):
+            return None
+        always = Speculation((*always.nodes, *more.nodes), more.types)
+    if len(always.nodes) > LARGEST:
+        return None
+    copied = copies(always.nodes, node)
+    known = always.types
+    for old, new in copied.items():
+        known = known.with_value(new, always.types[old])
+    emit = Emitter(view.opset, known)
+    parts = [emit.op("Reshape", [condition, emit.const([])]), *(copied.get(value, value) for value in results)]
+    emit.insert_before(node)
+    choice = _choice(carry, node, parts, Dependence(view, known), known)
+    if choice is None:
+        drop_unused_nodes(view.body)
+    return choice
 
 
 def _write(choice: Choice, view: View, types: Types) -> bool:
@@ -87,6 +131,7 @@ def _write(choice: Choice, view: View, types: Types) -> bool:
     dtype = types[choice.carry.previous].dtype
     negated = [term for image in (choice.taken, choice.other) for term in (image.factor, *image.addends) if term]
     if dtype is None or (not dtype.is_signed() and any(term.negated for term in negated)):
+        drop_unused_nodes(view.body)
         return False
     emit = Emitter(view.opset, types)
     moved = choice.carry.previous
@@ -99,9 +144,12 @@ def _write(choice: Choice, view: View, types: Types) -> bool:
             moved = emit.op("Add", [moved, _chosen(choice, taken, other, -0.0, dtype, emit)])
     except Refused:
         emit.discard()
+        drop_unused_nodes(view.body)
         return False
-    emit.insert_before(choice.where)
-    replace_value(choice.where.outputs[0], moved)
+    emit.insert_before(choice.node)
+    replace_value(source(choice.carry.updated), moved)
+    if choice.node.op_type == "If":
+        drop_unread_outputs(choice.node)
     drop_unused_nodes(view.body)
     return True
 

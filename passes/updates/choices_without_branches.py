@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,15 @@ from looplift.passes.journal import Journal
 from looplift.patterns.graph.constants import constant, scalar
 from looplift.patterns.graph.operators import TRAITS, Trait, has, has_references, is_standard
 from looplift.patterns.graph.speculatable import is_total
-from looplift.patterns.graph.types import Types, infer_node
+from looplift.patterns.graph.types import TensorType, Types, infer_node
 from looplift.patterns.graph.values import behind, source
 from looplift.patterns.graph.view import View
 
 LARGEST = 16
 """Nodes of both branches together. Where computes both, so that they must cost less than the choice."""
+
+SMALL = 64
+"""Elements of a result that is computed whether it is wanted or not."""
 
 OLDEST = 9
 """Opset of Where."""
@@ -47,8 +51,8 @@ class ChoicesWithoutBranches:
     2. each result has, for certain, one shape in both branches, and one element type: one that Where takes in
        every engine (`CHOSEN`), or truth values of which one is a constant;
     3. the condition is one boolean, which an If demands;
-    4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b: other choices
-       may skip work that is worth skipping;
+    4. a carry is updated by a result, or all results are booleans, as where ``while a and b`` skips b, or have no more
+       than `SMALL` elements: other choices may skip work that is worth skipping;
     5. of two floats, one is never -0 for certain: it becomes Where's second input, from which ONNX Runtime (CPU,
        1.32) takes 0 where it should take -0; and the condition is the result of no Not, with which it exchanges them;
     6. both branches together have no more than `LARGEST` nodes, all of them cheap, and no initializers, and name no
@@ -71,12 +75,19 @@ def _rewrite(view: View, types: Types, journal: Journal) -> ir.Node | None:
     for node in view.body:
         if not is_standard(node, "If"):
             continue
-        wanted = node in updates or all(inner[output].dtype == ir.DataType.BOOL for output in node.outputs)
+        wanted = node in updates or all(_is_small(inner[output]) for output in node.outputs)
         if wanted and not journal.keeps_inside(node) and _is_cheap(node) and _agrees(node, inner, view.opset):
             _write(node, view.opset)
             journal.did(view.node, "computed both branches of a choice and took one of the results")
             return view.node
     return None
+
+
+def _is_small(fact: TensorType) -> bool:
+    """Whether computing the value costs less than choosing it."""
+    known = fact.shape is not None and all(isinstance(dim, int) for dim in fact.shape)
+    few = known and math.prod(dim for dim in fact.shape or () if isinstance(dim, int)) <= SMALL
+    return fact.dtype == ir.DataType.BOOL or few
 
 
 def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph]:
