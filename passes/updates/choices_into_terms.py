@@ -13,6 +13,7 @@ from looplift.passes.graph.edit import copies, drop_unread_outputs, drop_unused_
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.sweeps import rewrite_loops
 from looplift.passes.journal import Journal
+from looplift.passes.updates.choices_without_branches import CHOSEN
 from looplift.patterns.graph.operators import is_standard
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.types import Types
@@ -40,7 +41,8 @@ class ChoicesIntoTerms:
        both branches give the shape of the carry;
     2. each of its two values is the carry, multiplied at most once, then added to at most once, by what does not
        depend on the carry (`patterns.loops.evolution`);
-    3. the element type is known, and signed if a term is negated; the opset has Where (9).
+    3. the element type is known, and signed if a term is negated; the opset has Where (9), and for an If every engine
+       has it for this type (`CHOSEN`).
 
     The shapes broadcast to the same: the same tensors come together. Preserves bits: v*1 and v + -0 are v for every
     number, -0 and infinities among them (a NaN stays one), and the terms that are not chosen enter no operation but
@@ -103,6 +105,8 @@ def _choice_of_branches(carry: Carry, node: ir.Node, view: View, types: Types) -
     trip, condition, k = trip_of(view, types), node.inputs[0], source(carry.updated).index() or 0
     state = types[carry.previous]
     if isinstance(trip, Refusal) or condition is None or state.shape is None or None in state.shape:
+        return None
+    if state.dtype not in CHOSEN:
         return None
     results = [branch.outputs[k] for _, branch in reversed(branches(node))]
     always = Speculation((), types)

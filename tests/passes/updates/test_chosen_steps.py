@@ -105,3 +105,12 @@ def test_a_condition_that_reads_the_carry_stays():
     assert loops_left(lifted) == 1
     for rows in (0, 1, 5):
         assert_same(parse(text), lifted, feeds(rows, rows))
+
+
+def test_a_type_that_onnx_runtime_has_no_where_of_stays():
+    text = f"{HEAD} {COUNT} {LOOP.format(choice=CHOICES['add or keep'])} }}".replace("float[", "uint64[")
+    lifted, _ = lift(text)
+    assert loops_left(lifted) == 1
+    given = {"x": np.arange(3), "s": np.ones((4, 3)), "step": np.ones(3)}
+    typed = {key: array.astype(np.uint64) for key, array in given.items()}
+    assert_same(parse(text), lifted, {**typed, "m": np.array([True, False, True, True])})
