@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from looplift.passes.graph.edit import copies, drop_unread_outputs
+from looplift.passes.graph.edit import copies, drop_unread_outputs, drop_unused_nodes
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.journal import Journal
 from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.view import Carry, LoopView
+from looplift.patterns.graph.view import Carry, LoopView, loop_view
 from looplift.patterns.loops.rows.appends import Appended
 from looplift.patterns.loops.speculation import Speculation, speculation
 from looplift.patterns.loops.trip import trip_of
@@ -41,26 +42,51 @@ def kept_in_branches(always: Speculation, journal: Journal) -> Refusal | None:
     return None if kept is None else Refusal(f"an engine may round {label(kept)} otherwise outside of the branch", kept)
 
 
-def compute_always(
-    view: LoopView, carry: Carry, elements: Sequence[Appended], always: Speculation
-) -> tuple[list[ir.Value], list[ir.Value]]:
-    """What is stored, made outside of all branches, and for each element whether it was chosen (none: all always are).
+@dataclasses.dataclass(frozen=True)
+class Always:
+    """What is stored, made outside of all branches.
+
+    Attributes:
+        view, carry: the loop and the carry as they are now.
+        values: one for each element.
+        flags: for each element whether it was chosen; none if all always are.
+    """
+
+    view: LoopView
+    carry: Carry
+    values: tuple[ir.Value, ...]
+    flags: tuple[ir.Value, ...] = ()
+
+
+def compute_always(view: LoopView, carry: Carry, elements: Sequence[Appended], always: Speculation) -> Always:
+    """Computes beside the choices what is stored by choice.
 
     The choices give up what they made of the carry; the body returns it as it was, until the loop is rebuilt.
     """
     choices = {choice: depth for element in elements for depth, (choice, _) in enumerate(element.path)}
     if not choices:
-        return [element.value for element in elements], []
+        return Always(view, carry, tuple(element.value for element in elements))
     outermost = [node for node in view.body if choices.get(node) == 0]
     copied = copies(always.nodes, outermost[0])
     emit = Emitter(view.opset, Types())
-    flags = [_flag(emit, element, copied) for element in elements]
+    flags = tuple(_flag(emit, element, copied) for element in elements)
     emit.insert_before(outermost[-1])
-    view.body.outputs[:] = [carry.previous if value is carry.updated else value for value in view.body.outputs]
+    values = [copied.get(element.value, element.value) for element in elements]
+    stored = (*values, *flags)
+    body, before = view.body, len(view.body.outputs)
+    body.outputs[:] = [carry.previous if value is carry.updated else value for value in body.outputs]
+    # What is stored is an output for a while: it stays, and is the output of the choices as they become.
+    body.outputs.extend(stored)
+    drop_unused_nodes(body)
     for choice in sorted(choices, key=choices.__getitem__):
         if choice.graph is not None:  # else it went with the choice around it
             drop_unread_outputs(choice)
-    return [copied.get(element.value, element.value) for element in elements], flags
+    stored = tuple(body.outputs[before:])
+    body.outputs[:] = body.outputs[:before]
+    now = loop_view(view.node, view.opset)  # the outputs of a choice are others now
+    assert isinstance(now, LoopView), "only what the body computes has changed"
+    same = next(other for other in now.carries if other.index == carry.index)
+    return Always(now, same, stored[: len(values)], stored[len(values) :])
 
 
 def _flag(emit: Emitter, element: Appended, copied: dict[ir.Value, ir.Value]) -> ir.Value:

@@ -177,11 +177,13 @@ def _rewrite(view: LoopView, growth: Growth, types: Types, journal: Journal) -> 
     axis, initial = growth.axis, types[growth.carry.initial]
     rank, guard = len(initial.shape or ()), may_run_zero_times(view, types)
     chosen = [Appended(value, growth.path) for value in growth.pieces]
-    pieces, flags = compute_always(view, growth.carry, chosen, growth.speculation)
-    element, row, single = _piece(view, growth, pieces, growth.speculation.types)
-    hole = detach(growth.carry)
+    always = compute_always(view, growth.carry, chosen, growth.speculation)
+    element, row, single = _piece(always.view, growth, always.values, growth.speculation.types)
+    hole = detach(always.carry)
     flag = TensorType(ir.DataType.BOOL, ())
-    stack, *tests = exchange(view, growth.carry, [(element, row), *((value, flag) for value in flags[:1])])
+    stack, *tests = exchange(
+        always.view, always.carry, [(element, row), *((value, flag) for value in always.flags[:1])]
+    )
     # Types of values that the rewrite removed must not outlive them: what is written sees the model alone.
     emit = Emitter(view.opset, Types())
     rows = emit.op("Compress", [stack.value, tests[0].value], {"axis": 0}) if tests else stack.value

@@ -169,16 +169,17 @@ def _rewrite(view: LoopView, plan: _Plan, types: Types, journal: Journal) -> ir.
     emit = Emitter(view.opset, Types())
     guard = may_run_zero_times(view, types)
     _replace_lengths(view, appends)
-    elements, flags = compute_always(view, appends.carry, appends.elements, plan.speculation)
+    always = compute_always(view, appends.carry, appends.elements, plan.speculation)
     # The readers give up the sequence before the loop does.
     anchors = [(node, list(node.inputs)) for node in plan.readers]
     for node, _ in anchors:
         node.replace_input_with(0, None)
     flag = TensorType(ir.DataType.BOOL, ())
     facts = plan.facts[len(appends.head) :]
-    stacks = exchange(view, appends.carry, [*zip(elements, facts, strict=True), *((value, flag) for value in flags)])
+    stored = [*zip(always.values, facts, strict=True), *((value, flag) for value in always.flags)]
+    stacks = exchange(always.view, always.carry, stored)
     loop, values = stacks[0].view.node, [stack.value for stack in stacks]
-    rows, chosen = values[: len(elements)], values[len(elements) :]
+    rows, chosen = values[: len(facts)], values[len(facts) :]
     stack = _assemble(emit, rows, chosen, appends, guard=guard and not plan.settled)
     insert_after(emit, loop)
     for node, inputs in anchors:

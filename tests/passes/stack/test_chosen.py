@@ -188,3 +188,54 @@ def test_left_alone_with_the_reason(reason):
     after = apply(before, StackSequences(), expect=False)
     (finding,) = after.graph.meta["findings"]
     assert reason in finding.reason
+
+
+COUNTED = "(s1, u1) { x = Gather(rows, i) s1 = SequenceInsert(p, x) one = Constant<value_int = 1>() u1 = Add(ct, one) }"
+BESIDE = {
+    "a counter": f"s, cu = If(keep) <then_branch = a () => {COUNTED}, "
+    "else_branch = e () => (s2, u2) { s2 = Identity(p) u2 = Identity(ct) }>",
+    "a counter that the condition reads": "two = Constant<value_int = 2>() few = Less(ct, two) "
+    f"s, cu = If(few) <then_branch = a () => {COUNTED}, "
+    "else_branch = e () => (s2, u2) { s2 = Identity(p) u2 = Identity(ct) }>",
+    "what is appended too": "one = Constant<value_int = 1>() s0, r = If(keep) <then_branch = a () => (s1, r1) { "
+    "x = Gather(rows, i) s1 = SequenceInsert(p, x) r1 = Neg(x) }, else_branch = e () => (s2, r2) { "
+    "s2 = Identity(p) r2 = Gather(rows, i) }> s = SequenceInsert(s0, r) cu = Add(ct, one)",
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_other_results_of_the_choice_stay(name):
+    before = model(f"""agraph (float[n,3] rows, float[n] score, float[3] first) => (float[k,3] y, int64 count) {{
+        shape = Shape(score) zero = Constant<value_int = 0>() n = Gather(shape, zero)
+        start = SequenceConstruct(first) none = Constant<value_int = 0>()
+        seq, count = Loop(n, , start, none) <body = b (int64 i, bool c, seq(float[3]) p, int64 ct)
+                => (bool d, seq(float[3]) s, int64 cu) {{
+            d = Identity(c) {KEEP} {BESIDE[name]}
+        }}>
+        y = ConcatFromSequence<axis=0, new_axis=1>(seq)
+    }}""")
+    after = apply(before, StackSequences())
+    assert "SequenceInsert" not in ops(after.graph)
+    lifted, (finding,) = run_pipeline(before)
+    assert "dropped" not in finding.reason
+    assert "SequenceInsert" not in ops(lifted.graph)
+    for score in SCORES:
+        assert_same(before, after, feeds(score))
+        assert_same(before, lifted, feeds(score))
+
+
+def test_other_results_of_a_choice_by_which_a_tensor_grows_stay():
+    before = model(f"""agraph (float[n,3] rows, float[n] score, float[q,3] start) => (float[k,3] y, int64 count) {{
+        shape = Shape(score) zero = Constant<value_int = 0>() n = Gather(shape, zero)
+        y, count = Loop(n, , start, zero) <body = b (int64 i, bool c, float[m,3] p, int64 ct)
+                => (bool d, float[mm,3] s, int64 cu) {{
+            d = Identity(c) {KEEP} axes = Constant<value_ints = [0]>() at = Unsqueeze(i, axes)
+            s, cu = If(keep) <then_branch = a () => (s1, u1) {{ x = Gather(rows, at) s1 = Concat<axis=0>(p, x)
+                one = Constant<value_int = 1>() u1 = Add(ct, one) }},
+                else_branch = e () => (s2, u2) {{ s2 = Identity(p) u2 = Identity(ct) }}>
+        }}>
+    }}""")
+    after = apply(before, StackConcats())
+    assert "Compress" in ops(after.graph)
+    for score in SCORES:
+        assert_same(before, after, {**feeds(score), "start": np.full((2, 3), -0.0, np.float32)})
