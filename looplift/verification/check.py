@@ -84,8 +84,8 @@ def verify(
     return run.tally.check(run.asked, [_label(k) for k in range(len(given))], allow_few=allow_few)
 
 
-HOPELESS = 0.2
-"""Share of the whole check's time after which it ends if the original ran out of memory in all cases until then."""
+HOPELESS = {"memory": 0.2, "time": 0.4}
+"""Shares of the whole check's time after which it ends if the original ran out of it in all cases until then."""
 
 
 @dataclasses.dataclass
@@ -130,8 +130,8 @@ class _Run:
                 made.learn(case, ran=ran, seconds=time.monotonic() - began)
                 if agreed and not self.tally.agrees:
                     self._shrink(pairs, models[0])
-                if self.tally.hopeless and time.monotonic() - self.began > HOPELESS * self.seconds:
-                    all_so_far = f"the original ran out of memory in all of the first {done + 1} cases"
+                if (out := self.tally.out_of) and time.monotonic() - self.began > HOPELESS[out] * self.seconds:
+                    all_so_far = f"the original ran out of {out} in all of the first {done + 1} cases"
                     self.tally.note(f"stopped after {done + 1} of {self.asked} cases: {all_so_far}")
                     break
 

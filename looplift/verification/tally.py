@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -96,9 +97,11 @@ class Tally:
         return len(self._started)
 
     @property
-    def hopeless(self) -> bool:
-        """Whether the original ran out of memory in every case so far."""
-        return bool(self._started) and self._too_large >= self._started and not self._compared
+    def out_of(self) -> Literal["memory", "time"] | None:
+        """What the original ran out of in every case so far, if there was one: of memory, or of either."""
+        if not self._started or self._compared or self._started - self._too_large - self._late:
+            return None
+        return "time" if self._late else "memory"
 
     def differ(self, counterexample: Counterexample) -> None:
         """Keeps a difference, if it is the first."""

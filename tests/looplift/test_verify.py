@@ -169,22 +169,22 @@ LONG = """g (float[2] t) => (float[2] y) {
   }> (m, , t) }"""
 
 
-def test_ends_in_its_time_and_gives_up_runs_that_take_too_long() -> None:
+def test_ends_before_its_time_where_the_original_never_ends_and_gives_up_runs_that_take_too_long() -> None:
     """A busy machine may need a small budget to start with: then a larger one shows the same."""
     model = onnx.parser.parse_model(HEAD + LONG)
     for seconds in (2.0, 8.0, 32.0):
         started = time.monotonic()
         check = verify(model, model, cases=1000, seconds=seconds)
-        late = time.monotonic() - started - seconds
+        took = time.monotonic() - started
         assert not check
         assert check.outcome == "hardly tested"
         assert check.started < 1000
-        assert f"stopped after {check.started} of 1000 cases: {seconds:.3g} s are over" in check.notes
         assert "give more --seconds, or --inputs" in check.advice
-        if late < 2 and f"no answer in {seconds / 4:.3g} s" in str(check):
+        ended = f"stopped after {check.started} of 1000 cases: the original ran out of time in all of the first"
+        if took < 0.75 * seconds + 1 and f"no answer in {seconds / 4:.3g} s" in str(check) and ended in str(check):
             break
     else:
-        pytest.fail(f"{late} s late, {check}")
+        pytest.fail(f"{took} s, {check}")
     run = Interpreter(ir.from_proto(model), seconds=0.2).run({"t": np.zeros(2, np.float32)})
     assert run.timed_out
     assert run.error.startswith("no answer")
@@ -216,6 +216,16 @@ def test_what_the_original_can_not_do_in_time_is_no_difference() -> None:
         tally = Tally()
         tally.add(Pair("e", _Fixed(slow), (("e", _Fixed(got)),), strict=True), case, slow, [])
         assert tally.agrees == agrees
+
+
+def test_a_check_goes_on_where_one_case_had_an_answer() -> None:
+    late, fine = Outcome(None, timed_out=True), Outcome([])
+    tally = Tally()
+    for number, outcome, out_of in ((0, late, "time"), (1, late, "time"), (2, fine, None), (3, late, None)):
+        case = Case(f"case {number}", {})
+        tally.start(case)
+        tally.add(Pair("e", _Fixed(outcome), (("e", _Fixed(outcome)),), strict=True), case, outcome, [])
+        assert tally.out_of == out_of
 
 
 class _Fixed:

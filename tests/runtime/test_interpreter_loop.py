@@ -276,3 +276,28 @@ def test_rows_that_an_old_slice_cuts_have_their_extents_where_no_iteration_runs(
     x = np.ones((5, 4), np.float32)
     none, two = (run(text, opset, M=np.array(trips), x=x)[0] for trips in (0, 2))
     assert none.shape == (0, *two.shape[1:])
+
+
+FROM_SHAPES = {
+    "a broadcast": "dims = Shape(q) e = Gather(dims, zero) es = Unsqueeze<axes = [0]>(e) none = Shape(e) "
+    "target = Concat<axis = 0>(es, none) one = Constant<value = float {1}>() r = Expand(one, target)",
+    "half of it": "dims = Shape(q) e = Gather<axis = 0>(dims, zero) two = Constant<value = int64 {2}>() h = Div(e, two) "
+    "es = Unsqueeze<axes = [0]>(h) m = Constant<value = int64[1] {-1}>() target = Concat<axis = 0>(es, m) "
+    "r = Reshape(q, target)",
+    "an If": "one = Constant<value = float {1}>() r = If(c) <then_branch = a () => (ra) { dims = Shape(q) "
+    "e = Gather(dims, zero) es = Unsqueeze<axes = [0]>(e) ra = Expand(one, es) }, "
+    "else_branch = o () => (rb) { count = Size(q) four = Constant<value = int64 {4}>() k = Div(count, four) "
+    "ks = Unsqueeze<axes = [0]>(k) rb = Expand(one, ks) }>",
+}
+
+
+@pytest.mark.parametrize("name", FROM_SHAPES)
+@pytest.mark.parametrize("opset", [9, 11])
+def test_rows_whose_extents_are_computed_from_shapes_have_them_where_no_iteration_runs(name, opset):
+    text = f"""g (int64 M, float[N,W] x) => (s) {{
+      zero = Constant<value = int64 {{0}}>()
+      v, s = Loop <body = b (int64 i, bool c, float[N,W] p) => (bool d, float[N,W] q, float r) {{
+        d = Identity(c) q = Identity(p) {FROM_SHAPES[name]} }}> (M, "", x) }}""".replace("float r)", "r)")
+    x = np.ones((6, 4), np.float32)
+    none, two = (run(text, opset, M=np.array(trips), x=x)[0] for trips in (0, 2))
+    assert none.shape == (0, *two.shape[1:])

@@ -12,9 +12,8 @@ import onnx_ir as ir
 
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
+from looplift.runtime.interpreter.control.folding import extents, fold, shape_candidate
 from looplift.runtime.interpreter.values import Array, Value, as_value
-
-_SMALL = 64
 
 _SLICE_BY_INPUTS = 10
 """Before this opset Slice has its bounds in attributes, and onnx's inference leaves open what has to be clamped."""
@@ -68,7 +67,7 @@ class EmptyRows:
         names = [value.name or "" for value in self.graph.inputs[self.skipped :]]
         given = {**dict(zip(names, inputs, strict=True)), **captured}
         infos = {name: _value_info(name, as_value(value)) for name, value in given.items() if value is not None}
-        tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in captured.items() if _may_be_a_shape(v)}
+        tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in captured.items() if shape_candidate(v)}
         known = [*(i.SerializeToString() for i in infos.values()), *(t.SerializeToString() for t in tensors.values())]
         key = b"".join(known)
         if key not in self._known:
@@ -90,16 +89,24 @@ class EmptyRows:
         model.functions.extend(ir.serde.serialize_function(f) for f in self.model.functions.values())
         try:
             found = onnx.shape_inference.infer_shapes(model, data_prop=True)
-            older = self.opsets.get("", _SLICE_BY_INPUTS) < _SLICE_BY_INPUTS
-            for _ in self.graph if older else ():  # what one shape settles may settle another, node by node
-                if not _complete_slices(found.graph):
+            for _ in self.graph:  # what one shape settles may settle another, node by node
+                if not self._open(found.graph) or not self._settle(found.graph):
                     break
                 found = onnx.shape_inference.infer_shapes(found, data_prop=True)
         except onnx.shape_inference.InferenceError:  # an inference that gives up leaves what the body declares
             return {}
-        constants = {tensor.name: list(tensor.dims) for tensor in found.graph.initializer}
-        infos_found = [*found.graph.input, *found.graph.value_info]
-        return constants | {i.name: _dims(i) for i in infos_found if i.type.tensor_type.HasField("shape")}
+        return extents(found.graph)
+
+    def _open(self, body: onnx.GraphProto) -> bool:
+        """Whether an extent of a scan output is not known yet."""
+        found = extents(body)
+        outputs = self.graph.outputs[len(self.graph.outputs) - len(self.kinds) :]
+        return any(None in found.get(value.name or "", [None]) for value in outputs)
+
+    def _settle(self, body: onnx.GraphProto) -> bool:
+        """Completes what inference left open; whether there was any."""
+        sliced = self.opsets.get("", _SLICE_BY_INPUTS) < _SLICE_BY_INPUTS and _complete_slices(body)
+        return fold(body, self.opsets, {}, {}) or sliced
 
     def _body(self) -> onnx.GraphProto:
         """The body without what it declares for its results, which may be wrong and would be taken for given."""
@@ -119,9 +126,7 @@ def _complete_slices(graph: onnx.GraphProto, outer: Mapping[str, list[int | None
     negative, and are clamped to the extent (Slice-1).
     """
     named = {info.name: info for info in (*graph.output, *graph.value_info)}
-    infos = [*graph.input, *graph.output, *graph.value_info]
-    known = dict(outer or {}) | {i.name: _dims(i) for i in infos if i.type.tensor_type.HasField("shape")}
-    known |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    known = {**(outer or {}), **extents(graph)}
     changed = False
     for node in graph.node:
         for attribute in node.attribute:
@@ -159,20 +164,12 @@ def _fill_in(graph: onnx.GraphProto, attributes: Mapping[str, ir.Attr]) -> None:
                 _fill_in(inner, attributes)
 
 
-def _may_be_a_shape(value: Value) -> bool:
-    return isinstance(value, np.ndarray) and value.size <= _SMALL and value.dtype in (np.int64, np.int32)
-
-
 def _value_info(name: str, value: Value) -> onnx.ValueInfoProto:
     if isinstance(value, list):
         kind = types.of_dtype(value[0].dtype) if value else types.of_dtype(np.dtype(np.float32))
         return onnx.helper.make_value_info(name, ir.serde.serialize_type(types.ir_type(f"seq({kind})")))
     element = types.DATA_TYPES[types.of_dtype(value.dtype)[7:-1]]
     return onnx.helper.make_tensor_value_info(name, element.value, value.shape)
-
-
-def _dims(info: onnx.ValueInfoProto) -> list[int | None]:
-    return [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
 
 
 def _merged(inferred: list[int | None] | None, declared: Any) -> list[int]:
