@@ -14,11 +14,12 @@ from looplift.runtime.errors import LoopliftError
 from looplift.session import Session
 from looplift.verification.cases.made_up import Feeds
 from looplift.verification.compare import Tolerance, Value, compare
+from looplift.verification.deadline import run_within
 from looplift.verification.engines import OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
 from looplift.verification.ort_worker import measure
 
-LONGEST_RUN = 300.0
-"""Seconds that one run in ONNX Runtime may take."""
+_GRACE = 1.0
+"""Seconds after its time that a run may end in."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Row:
     Attributes:
         model: how it is called.
         engine: what ran it.
-        milliseconds: median of the runs after the first; None if it failed.
+        milliseconds: median of the runs after the first, or of that if it took most of the time; None if it failed.
         runs: how many these are.
         times_faster: than the original in this engine; None for the original, or if one failed.
         same_bits: as the original's outputs in this engine; None as before.
@@ -63,7 +64,7 @@ def bench(
         models: by name; the first one is the original, which the others are compared with.
         feeds: the inputs.
         repeat: runs after the first, which is not counted.
-        seconds: of one model in one engine, no run begins later.
+        seconds: of one model in one engine; one that has no answer by then is given up.
         device: of the session.
         progress: told what is measured next.
 
@@ -93,21 +94,34 @@ def _engines(
 def _in_onnxruntime(model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, folder: Path) -> _Measured:
     source = interop.read(model)
     file = file_for_onnxruntime(source, interop.to_ir(source), folder)
-    with contextlib.closing(OnnxRuntime(file, seconds=LONGEST_RUN)) as engine:
+    with contextlib.closing(OnnxRuntime(file, seconds=seconds + _GRACE)) as engine:
         try:
             engine.wait_until_loaded()
         except LoopliftError as error:
             return Outcome(None, str(error)), []
-        return engine.measure(feeds, repeat=repeat, seconds=seconds)
+        outcome, taken = engine.measure(feeds, repeat=repeat, seconds=seconds)
+        return (_late(seconds) if outcome.timed_out else outcome), taken
 
 
 def _in_session(model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, device: str) -> _Measured:
     session = Session(model, device)
+    found: list[tuple[list[Value], list[float]]] = []
     try:
-        outputs, taken = measure(lambda: session.run(None, feeds), repeat, seconds)
+        in_time = run_within(
+            seconds + _GRACE,
+            lambda: found.append(measure(lambda: session.run(None, feeds), repeat, seconds)),
+            lambda: None,
+        )
     except LoopliftError as error:
         return Outcome(None, str(error)), []
+    if not in_time or not found:
+        return _late(seconds), []
+    outputs, taken = found[0]
     return Outcome(outputs), taken
+
+
+def _late(seconds: float) -> Outcome:
+    return Outcome(None, f"no answer in {seconds:.3g} s (--seconds gives more)", timed_out=True)
 
 
 def _rows(engine: str, measured: Sequence[tuple[str, _Measured]]) -> Iterator[Row]:

@@ -206,13 +206,13 @@ class OnnxRuntime:
         return self.measure(feeds, repeat=0, seconds=0.0)[0]
 
     def measure(self, feeds: Feeds, *, repeat: int, seconds: float) -> tuple[Outcome, list[float]]:
-        """Runs it once, then up to `repeat` times for about so many seconds; gives the seconds of these runs, too."""
+        """Runs it once, then up to `repeat` times, all in so many seconds; gives the seconds of these runs, too."""
         if self._ended:
             self._start()
             self.wait_until_loaded()
         started = time.monotonic()
         self._send((feeds, repeat, seconds))
-        answer = self._receive(self._seconds + seconds)
+        answer = self._receive(max(self._seconds, seconds))
         elapsed = time.monotonic() - started
         if isinstance(answer, str):
             asked_too_much = any(words in answer for words in _NO_MEMORY)

@@ -43,19 +43,23 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def measure(run: Callable[[], Any], repeat: int, seconds: float) -> tuple[Any, list[float]]:
-    """Runs something once, and then up to `repeat` times, but begins no run after so many seconds.
+    """Runs something once, and then up to `repeat` times, but begins no run that would not end in so many seconds.
 
     Returns:
-        What the first run gave, and the seconds that each of the others took: one at least, unless `repeat` is 0.
+        What the first run gave, and the seconds that each of the others took, or the first where there are none.
     """
+    began = time.perf_counter()
     result = run()
     taken: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while len(taken) < repeat and (not taken or time.perf_counter() < deadline):
-        started = time.perf_counter()
+    now = time.perf_counter()
+    longest = first = now - began
+    while len(taken) < repeat and now + longest - began < seconds:
+        started = now
         run()
-        taken.append(time.perf_counter() - started)
-    return result, taken
+        now = time.perf_counter()
+        taken.append(now - started)
+        longest = max(longest, taken[-1])
+    return result, taken or [first]
 
 
 def _answer(answers: BinaryIO, work: Any, show: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_without_onnxruntime_the_session_is_measured(monkeypatch) -> None:
     assert len(bench({"a": ADD}, FEEDS, repeat=1, device="numpy")) == 1
 
 
-@pytest.mark.parametrize(("repeat", "seconds", "runs"), [(4, 100.0, 4), (9, 3.5, 3), (3, 0.0, 1), (0, 9.0, 0)])
+@pytest.mark.parametrize(("repeat", "seconds", "runs"), [(4, 100.0, 4), (9, 2.6, 4), (3, 0.0, 0), (0, 9.0, 0)])
 def test_measure_warms_up_and_keeps_to_its_limits(monkeypatch, repeat, seconds, runs) -> None:
     clock = itertools.count(step=0.5)
     monkeypatch.setattr("looplift.verification.ort_worker.time.perf_counter", lambda: next(clock))
@@ -72,7 +73,7 @@ def test_measure_warms_up_and_keeps_to_its_limits(monkeypatch, repeat, seconds, 
     first, taken = measure(lambda: next(calls), repeat, seconds)
     assert first == 0
     assert next(calls) == runs + 1
-    assert taken == [0.5] * runs
+    assert taken == [0.5] * max(runs, 1)
 
 
 def test_onnxruntime_is_timed_in_its_own_process(path) -> None:
@@ -118,3 +119,16 @@ def test_bench_of_a_model_without_loops_ends_in_one_line(tmp_path, capsys) -> No
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     assert cli.main(["bench", str(tmp_path / "m.onnx")]) == 2
     assert "nothing to measure" in capsys.readouterr().err
+
+
+ENDLESS = onnx.parser.parse_model(
+    TEXT.replace("int64 n, ", "").replace("{\n", "{\n  n = Constant<value_int = 9000000000000>()\n", 1)
+)
+
+
+def test_a_model_without_an_answer_in_its_time_is_given_up() -> None:
+    started = time.monotonic()
+    feeds = {name: FEEDS[name] for name in ("x", "s")}
+    rows = bench({"a": ENDLESS}, feeds, repeat=3, seconds=0.5, device="numpy")
+    assert [row.problem for row in rows] == ["no answer in 0.5 s (--seconds gives more)"] * len(rows)
+    assert time.monotonic() - started < 20
