@@ -9,7 +9,7 @@ export XDG_RUNTIME_DIR ?= /tmp
 
 .PHONY: demo test slow lint bench clean
 
-.venv/.installed: pyproject.toml
+.venv/.installed: pyproject.toml setup.py $(wildcard runtime/onnxruntime/*.[chi]*)
 	@echo "== making .venv and installing looplift with what its tests use"
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip

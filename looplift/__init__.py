@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRuleSet
 
+    from looplift import ort
     from looplift.optimizer import explain, optimize
     from looplift.passes.report import Finding
     from looplift.report import Report
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "explain",
     "optimize",
+    "ort",
     "rules",
     "verify",
 ]
@@ -58,6 +60,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Imports a name where it is first used: onnx takes long to import, and the command line has to answer before."""
+    if name == "ort":
+        return importlib.import_module("looplift.ort")
     if name not in _HOMES:
         raise AttributeError(f"module 'looplift' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from looplift import console
+from looplift import console, ort
 from looplift.cli.codes import EQUAL
 from looplift.runtime.ops import compiled
 from looplift.runtime.webgpu import describe_devices
@@ -21,4 +21,6 @@ def run(_: argparse.Namespace) -> int:
         console.say("no WebGPU adapter (or the package wgpu is not installed): device 'auto' is numpy")
     note = "numba makes" if compiled.numba_is_installed() else "with the extra 'compiled', numba would make"
     console.say(f"numpy is always there; {note} machine code of its loops over rows")
+    there = f"in {ort.library_path()}" if ort.has_library() else "not built ('looplift kernels build' builds them)"
+    console.say(f"kernels for ONNX Runtime: {there}")
     return EQUAL

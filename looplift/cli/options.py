@@ -23,7 +23,9 @@ def parser() -> argparse.ArgumentParser:
     _add_bench(commands.add_parser("bench", help="measure a model against its rewritten form"))
     _add_run(commands.add_parser("run", help="run a model"))
     commands.add_parser("devices", help="list the devices that can run kernels").set_defaults(command="devices")
-    kernels = _add_kernels(commands.add_parser("kernels", help="look after kernel packages"))
+    kernels = _add_kernels(
+        commands.add_parser("kernels", help="look after kernel packages, build those for ONNX Runtime")
+    )
     for command in (*commands.choices.values(), *kernels.choices.values()):
         command.add_argument("--debug", action="store_true", help="show the trace of an error, and what libraries log")
     return main
@@ -149,5 +151,10 @@ def _add_kernels(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", help="check digests, manifest and templates, and run the package's tests")
     check.add_argument("folder", nargs="*", help="where a manifest.json lies (default: those of looplift's own ops)")
-    check.set_defaults(command="kernels")
+    check.set_defaults(command="kernels", build=False)
+    build = commands.add_parser(
+        "build", help="compile the kernels for ONNX Runtime (needs a C compiler or the extra zig)"
+    )
+    build.add_argument("-o", "--output", metavar="FILE", help="the library (default: where looplift finds it)")
+    build.set_defaults(command="kernels", build=True)
     return commands
