@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from looplift import interop
+from looplift import interop, ort
 from looplift.runtime.errors import LoopliftError
 from looplift.session import Session
 from looplift.verification.cases.made_up import Feeds
@@ -17,6 +17,7 @@ from looplift.verification.compare import Tolerance, Value, compare
 from looplift.verification.deadline import run_within
 from looplift.verification.engines import OnnxRuntime, Outcome, file_for_onnxruntime, has_onnxruntime
 from looplift.verification.ort_worker import measure
+from looplift.verification.pairs import has_our_ops
 
 _GRACE = 1.0
 """Seconds after its time that a run may end in."""
@@ -60,6 +61,8 @@ def bench(
 ) -> tuple[Row, ...]:
     """Measures models on the same inputs, each in ONNX Runtime (if installed; one thread) and in a `Session`.
 
+    Where our kernels for ONNX Runtime are built, and a model has our ops, it is also run with these.
+
     Args:
         models: by name; the first one is the original, which the others are compared with.
         feeds: the inputs.
@@ -74,7 +77,8 @@ def bench(
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="looplift-") as folder:
         chosen = Session(next(iter(models.values())), device).device.split(" ")[0]
-        for engine, run in _engines(feeds, repeat, seconds, device, chosen, Path(folder)):
+        with_kernels = ort.has_library() and any(has_our_ops(interop.to_ir(interop.read(m))) for m in models.values())
+        for engine, run in _engines(feeds, repeat, seconds, device, chosen, Path(folder), with_kernels):
             measured = []
             for name, model in models.items():
                 progress(f"{name} in {engine}")
@@ -84,17 +88,22 @@ def bench(
 
 
 def _engines(
-    feeds: Feeds, repeat: int, seconds: float, device: str, name: str, folder: Path
+    feeds: Feeds, repeat: int, seconds: float, device: str, name: str, folder: Path, with_kernels: bool
 ) -> Iterator[tuple[str, _Measure]]:
     if has_onnxruntime():
         yield "ONNX Runtime", lambda model: _in_onnxruntime(model, feeds, repeat, seconds, folder)
+    if has_onnxruntime() and with_kernels:
+        kernels = ort.library_path()
+        yield "ONNX Runtime with kernels", lambda m: _in_onnxruntime(m, feeds, repeat, seconds, folder, kernels)
     yield f"looplift on {name}", lambda model: _in_session(model, feeds, repeat, seconds, device)
 
 
-def _in_onnxruntime(model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, folder: Path) -> _Measured:
+def _in_onnxruntime(
+    model: interop.ModelLike, feeds: Feeds, repeat: int, seconds: float, folder: Path, kernels: Path | None = None
+) -> _Measured:
     source = interop.read(model)
     file = file_for_onnxruntime(source, interop.to_ir(source), folder)
-    with contextlib.closing(OnnxRuntime(file, seconds=seconds + _GRACE)) as engine:
+    with contextlib.closing(OnnxRuntime(file, seconds=seconds + _GRACE, kernels=kernels)) as engine:
         try:
             engine.wait_until_loaded()
         except LoopliftError as error:

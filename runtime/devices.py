@@ -42,7 +42,7 @@ def choose(requirement: str, model: ir.Model, *, definitions: bool) -> Device:
         LoopliftError: there is no such device.
     """
     if requirement not in ("auto", "numpy", "webgpu"):
-        raise LoopliftError(f"there is no device '{requirement}'; choose auto, numpy or webgpu")
+        raise LoopliftError(f"there is no device '{requirement}'; choose auto, numpy, webgpu or onnxruntime")
     if requirement == "numpy":
         return Device("numpy (asked for)", _on_numpy)
     if requirement == "webgpu":

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -32,6 +32,46 @@ class ValueInfo:
     shape: tuple[int | str | None, ...] | None
 
 
+class Runner(Protocol):
+    """What runs a session's model; `device` says where."""
+
+    device: str
+
+    def run(self, arguments: Sequence[Value], wanted: Sequence[int]) -> list[Any]:
+        """The outputs at the positions `wanted`, which belong to the caller alone, of an argument for each input.
+
+        Raises:
+            LoopliftError: a node fails.
+        """
+        ...
+
+    def text(self) -> str:
+        """The program that it runs, for people."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _Interpreter:
+    """Our own, which runs node by node."""
+
+    device: str
+    program: Program
+
+    def run(self, arguments: Sequence[Value], wanted: Sequence[int]) -> list[Any]:
+        """See `Runner`."""
+        try:
+            with np.errstate(all="ignore"):
+                results = self.program.run(*arguments)
+        except Exception as error:
+            raise self.program.source.explain(error) from error
+        taken = {id(argument) for argument in arguments}
+        return [_own(results[position], taken) for position in wanted]
+
+    def text(self) -> str:
+        """See `Runner`."""
+        return self.program.source.text()
+
+
 class Session:
     """Runs a model node by node: custom ops by their kernels, Loop, Scan and If by the standard's rules.
 
@@ -46,6 +86,7 @@ class Session:
             (None if only a condition ends the loop).
         extra: ops of the caller's own by domain and name: a function of the inputs that gives the one output, which is
             of the first input's type; it may give another each time.
+        runner: what runs the model instead of the interpreter, to which all arguments but the model belong.
 
     Raises:
         LoopliftError: the model is not valid, an op is unknown, or there is no such device.
@@ -60,10 +101,9 @@ class Session:
         max_iterations: int | None = None,
         progress: Progress | None = None,
         extra: Mapping[tuple[str, str], Callable[..., Any]] = MappingProxyType({}),
+        runner: Runner | None = None,
     ) -> None:
         self._model = _read(model)
-        chosen = devices.choose(device, self._model, definitions=definitions)
-        self.device = chosen.description
         self._inputs = [_info(value) for value in self._model.graph.inputs]
         self._outputs = [_info(value) for value in self._model.graph.outputs]
         self._defaults = {
@@ -71,15 +111,20 @@ class Session:
             for value in self._model.graph.inputs
             if value.const_value is not None
         }
-        self._program = Program(
-            self._model,
-            run_kernel=chosen.run_kernel,
-            keeps_on_device=chosen.keeps_values,
-            definitions=definitions,
-            max_iterations=max_iterations,
-            progress=progress,
-            extra=extra,
-        )
+        if runner is None:
+            chosen = devices.choose(device, self._model, definitions=definitions)
+            program = Program(
+                self._model,
+                run_kernel=chosen.run_kernel,
+                keeps_on_device=chosen.keeps_values,
+                definitions=definitions,
+                max_iterations=max_iterations,
+                progress=progress,
+                extra=extra,
+            )
+            runner = _Interpreter(chosen.description, program)
+        self._runner = runner
+        self.device = runner.device
 
     def get_inputs(self) -> list[ValueInfo]:
         """The model's inputs, those with default values included."""
@@ -92,7 +137,7 @@ class Session:
     @property
     def source(self) -> str:
         """The Python program that runs the model, for people."""
-        return self._program.source.text()
+        return self._runner.text()
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model.
@@ -107,16 +152,8 @@ class Session:
         Raises:
             LoopliftError: a feed does not fit the model, or a node fails; the message names it.
         """
-        positions = self._positions(output_names)
-        arguments = self._arguments(feeds)
-        program = self._program
-        try:
-            with np.errstate(all="ignore"):
-                results = program.run(*arguments)
-        except Exception as error:
-            raise program.source.explain(error) from error
-        taken = {id(argument) for argument in arguments}
-        return [_own(results[position], taken) for position in positions]
+        wanted = self._positions(output_names)
+        return self._runner.run(self._arguments(feeds), wanted)
 
     def _positions(self, names: Sequence[str] | None) -> list[int]:
         known = {info.name: position for position, info in enumerate(self._outputs)}

@@ -7,6 +7,7 @@ import importlib.metadata
 
 TARGETS = ("kernel", "standard")
 DEFINITIONS = ("fast", "loop")
+DEVICES = ("auto", "numpy", "webgpu", "onnxruntime")
 """As `looplift.passes.pipeline` has them; written again, since that takes long to import."""
 
 
@@ -133,7 +134,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         "--repeat", type=_positive, default=20, help="runs after the first, which is not counted (%(default)s)"
     )
     group.add_argument("--seconds", type=_seconds, default=5.0, help="of one model in one engine (%(default)s)")
-    group.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"), help="of looplift's session")
+    group.add_argument("--device", default="auto", choices=DEVICES[:3], help="of looplift's session")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command="bench")
 
@@ -142,7 +143,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="the ONNX file")
     parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
     parser.add_argument("--output", metavar="NPZ", help="where to write the outputs")
-    parser.add_argument("--device", default="auto", choices=("auto", "numpy", "webgpu"))
+    parser.add_argument("--device", default="auto", choices=DEVICES)
     parser.add_argument("--seed", type=_whole, default=0, help="of inputs that are made up")
     parser.set_defaults(command="run")
 

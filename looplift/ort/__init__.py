@@ -24,7 +24,7 @@ def session_options(base: onnxruntime.SessionOptions | None = None) -> onnxrunti
     Raises:
         LoopliftError: onnxruntime is not installed, the kernels are not built, or this build is not exact here.
     """
-    options: Any = _onnxruntime().SessionOptions() if base is None else base
+    options: Any = require_onnxruntime().SessionOptions() if base is None else base
     path = library_path()
     try:
         options.register_custom_ops_library(str(path))
@@ -75,7 +75,12 @@ def _here() -> Path:
     return SOURCES / NAME
 
 
-def _onnxruntime() -> Any:
+def require_onnxruntime() -> Any:
+    """The module.
+
+    Raises:
+        LoopliftError: it is not installed.
+    """
     try:
         import onnxruntime
     except ImportError as error:

@@ -136,14 +136,16 @@ def _no_answer(seconds: float) -> str:
 class OnnxRuntime:
     """ONNX Runtime, CPU provider, default optimizations."""
 
-    def __init__(self, model: Path, *, seconds: float) -> None:
+    def __init__(self, model: Path, *, seconds: float, kernels: Path | None = None) -> None:
         """Starts the process, which begins to load the model; see `wait_until_loaded`.
 
         Args:
             model: the file.
             seconds: longest wait for one answer.
+            kernels: a library of custom ops to register.
         """
         self._model = model
+        self._kernels = kernels
         self._seconds = seconds
         self._start()
 
@@ -158,7 +160,7 @@ class OnnxRuntime:
             stderr=subprocess.DEVNULL,
         )
         threading.Thread(target=self._read, args=(self._process, self._answers), daemon=True).start()
-        self._send(str(self._model))
+        self._send((str(self._model), None if self._kernels is None else str(self._kernels)))
 
     def wait_until_loaded(self) -> None:
         """Returns once the model can be run.

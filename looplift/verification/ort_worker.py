@@ -2,8 +2,8 @@
 
 ONNX Runtime can't be stopped in the middle of an endless loop, and some malformed models bring the process down, so
 it does not run in the user's. Run as a script by `engines.OnnxRuntime`: pickled messages on standard input and output.
-First message: the model's path, answered by None or an error text. Then feeds, how often to run and for how long at
-most; answered by the outputs and the seconds of every run, or an error text.
+First message: the paths of the model and of a library of kernels (or None), answered by None or an error text. Then
+feeds, how often to run and for how long at most; answered by the outputs and the seconds of every run, or an error.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
 
-    def load(path: str) -> Any:
+    def load(path: str, kernels: str | None) -> Any:
+        if kernels is not None:
+            options.register_custom_ops_library(kernels)
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
-    session = _answer(answers, lambda: load(pickle.load(requests)), show=lambda _: None)
+    session = _answer(answers, lambda: load(*pickle.load(requests)), show=lambda _: None)
     while session is not None:
         try:
             feeds, *limits = pickle.load(requests)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from looplift import interop
+from looplift import interop, ort
 from looplift.runtime.errors import LoopliftError
 from looplift.runtime.ops import DOMAIN
 from looplift.verification.engines import Engine, Interpreter, OnnxRuntime, Pair, file_for_onnxruntime, has_onnxruntime
@@ -36,13 +36,18 @@ def interpreter_pair(models: tuple[ir.Model, ir.Model], device: str, seconds: fl
         tally.note(f"not run in the interpreter: {error}")
         return
     engines: list[tuple[str, Engine]] = [("interpreter with kernels", Interpreter(models[1], seconds=seconds))]
-    imports = (models[1].opset_imports, *(function.opset_imports for function in models[1].functions.values()))
-    if any(DOMAIN in each for each in imports):
+    if has_our_ops(models[1]):
         definitions = Interpreter(models[1], seconds=seconds, definitions=True)
         engines.append(("interpreter with definitions", definitions))
     if device != "numpy":
         engines.append((f"kernels on {device}", Interpreter(models[1], seconds=seconds, device=device)))
     yield Pair("interpreter", original, tuple(engines), strict=True)
+
+
+def has_our_ops(model: ir.Model) -> bool:
+    """Whether a model, or a function in it, imports the domain of our ops."""
+    imports = (model.opset_imports, *(function.opset_imports for function in model.functions.values()))
+    return any(DOMAIN in each for each in imports)
 
 
 def onnxruntime_pair(
@@ -55,6 +60,8 @@ def onnxruntime_pair(
 ) -> Iterator[Pair]:
     """ONNX Runtime, if it loads the original; one that loads only that is a difference.
 
+    It runs the rewritten model by the definitions of our ops, and by our kernels where these are built.
+
     Its processes are added to `running` as they start, and end with the stack.
 
     Raises:
@@ -63,19 +70,26 @@ def onnxruntime_pair(
     if not has_onnxruntime():
         raise LoopliftError("onnxruntime is not installed; install looplift[ort]")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="looplift-", ignore_cleanup_errors=True)))
-    for source, model in zip(sources, models, strict=True):
-        running.append(OnnxRuntime(file_for_onnxruntime(source, model, folder), seconds=longest_run(seconds)))
+    files = [file_for_onnxruntime(source, model, folder) for source, model in zip(sources, models, strict=True)]
+
+    def start(file: Path, kernels: Path | None = None) -> OnnxRuntime:
+        running.append(OnnxRuntime(file, seconds=longest_run(seconds), kernels=kernels))
         stack.callback(running[-1].close)
-    original, rewritten = running
+        return running[-1]
+
+    original, rewritten = start(files[0]), {"ONNX Runtime": start(files[1])}
+    if ort.has_library() and has_our_ops(models[1]):
+        rewritten["ONNX Runtime with kernels"] = start(files[1], ort.library_path())
     try:
         original.wait_until_loaded()
     except LoopliftError as error:
         tally.note(f"not run in ONNX Runtime: {error}")
         return
-    try:
-        rewritten.wait_until_loaded()
-    except LoopliftError as error:
-        message = f"the original loads, the rewritten model does not: {error}"
-        tally.differ(Counterexample("loading", {}, "ONNX Runtime", "", None, None, message))
-        return
-    yield Pair("ONNX Runtime", original, (("ONNX Runtime", rewritten),), strict=False)
+    for name, engine in rewritten.items():
+        try:
+            engine.wait_until_loaded()
+        except LoopliftError as error:
+            message = f"the original loads, the rewritten model does not: {error}"
+            tally.differ(Counterexample("loading", {}, name, "", None, None, message))
+            return
+    yield Pair("ONNX Runtime", original, tuple(rewritten.items()), strict=False)

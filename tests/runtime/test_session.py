@@ -111,7 +111,7 @@ def test_external_data_is_read_where_it_lies(tmp_path):
     onnx.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     session = Session(path, "numpy")
     assert_same(session.run(None, {"x": np.ones(1000, np.float32)}), [weights + 1])
-    (constant,) = [v for v in session._program.source.globals.values() if isinstance(v, np.ndarray)]
+    (constant,) = [v for v in session._runner.program.source.globals.values() if isinstance(v, np.ndarray)]
     assert not constant.flags.owndata
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(LoopliftError):
