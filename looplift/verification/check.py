@@ -46,10 +46,10 @@ def verify(
     """Compares two models on inputs given and made up.
 
     Each case runs in our interpreter (the original; the rewritten with our kernels; the rewritten with our ops'
-    definitions) and in ONNX Runtime (both models; the rewritten also with our kernels for it, where these are
-    built). An original with ops that one of the two does not know runs in the other alone, and a note says so. Results count as equal if dtype, shape and bits are; any NaN equals any NaN. If
-    both models fail on an input, they agree. The first difference is made smaller: few iterations, small dims, simple
-    numbers.
+    definitions) and in ONNX Runtime (both models; the rewritten also with our kernels for it, where these are built).
+    An original with ops that one of the two does not know runs in the other alone, and a note says so. Results count as
+    equal if dtype, shape and bits are; any NaN equals any NaN. If both models fail on an input, they agree. The first
+    difference is made smaller: few iterations, small dims, simple numbers.
 
     Args:
         original: a model of any kind.
