@@ -33,9 +33,12 @@ class ValueInfo:
 
 
 class Runner(Protocol):
-    """What runs a session's model; `device` says where."""
+    """What runs a session's model."""
 
-    device: str
+    @property
+    def device(self) -> str:
+        """Where it runs, in words."""
+        ...
 
     def run(self, arguments: Sequence[Value], wanted: Sequence[int]) -> list[Any]:
         """The outputs at the positions `wanted`, which belong to the caller alone, of an argument for each input.
@@ -123,7 +126,7 @@ class Session:
                 extra=extra,
             )
             runner = _Interpreter(chosen.description, program)
-        self._runner = runner
+        self._runner: Runner = runner
         self.device = runner.device
 
     def get_inputs(self) -> list[ValueInfo]:
