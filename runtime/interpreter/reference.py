@@ -23,7 +23,8 @@ def load(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> Any | None:
     """
     proto = _SPELLED_ANEW.get(proto.op_type, lambda same: same)(proto)
     loader = ReferenceEvaluator(_SHELL)
-    loader.opsets_ = dict(opsets)
+    opset = opsets.get("", 1)
+    loader.opsets_ = {**opsets, "": max(opset, _FIRST_IMPLEMENTED.get(proto.op_type, opset))}
     log_nothing = {"log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": {}}
     try:
         implementation = loader._load_impl(proto)
@@ -44,6 +45,9 @@ def _as_scatter_elements(scatter: onnx.NodeProto) -> onnx.NodeProto:
     renamed.op_type = "ScatterElements"
     return renamed
 
+
+_FIRST_IMPLEMENTED = {"DequantizeLinear": 19}
+"""Ops whose older versions onnx leaves out though the newer computes the same of what those take."""
 
 _SPELLED_ANEW = {"Scatter": _as_scatter_elements}
 _SHELL = onnx.helper.make_model(onnx.helper.make_graph([], "shell", [], []))
