@@ -22,7 +22,10 @@ ORIGIN = "looplift.origin"
 NUMBER = "looplift.number"
 """Key in a node's ``meta``, which goes with the node, and with copies of it, and is not written to files."""
 
-_COPIES = (IN_HALF | {"Cast"}) - {"If", "Loop", "Scan"}
+COPY_OF = "looplift.copy_of"
+"""Key in the ``meta`` of a node that computes over time what another did in the loop: that one's number."""
+
+_COPIES = (IN_HALF | {"Cast", "Pad", "Tile", "Where"}) - {"If", "Loop", "Scan"}
 """Operators through which a node is still said to read the same value."""
 
 

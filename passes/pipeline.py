@@ -42,10 +42,12 @@ from looplift.passes.stack.split_slices import SplitSlices
 from looplift.passes.stack.stack_concats import StackConcats
 from looplift.passes.stack.stack_scatters import StackScatters
 from looplift.passes.stack.stack_sequences import StackSequences
-from looplift.passes.targets.declare_rows import declare_rows, note_ranks
+from looplift.passes.targets.declare_rows import declare_rows, note_rows
 from looplift.passes.targets.definitions import by_form
 from looplift.passes.targets.gain import no_gain
 from looplift.passes.targets.loop_to_scan import LoopToScan
+from looplift.passes.targets.plus_zero import plus_zeros, subtract_from_zero
+from looplift.passes.targets.settle_loops import carry_something, shape_conditions
 from looplift.passes.targets.standard import LowerToStandard, lowering_refusal
 from looplift.passes.updates.affine_updates import AffineUpdates
 from looplift.passes.updates.choices_into_terms import ChoicesIntoTerms
@@ -178,7 +180,8 @@ def _attempt(
         if int(node.metadata_props[ORIGIN]) in frozen:
             freeze(node)
     before = Surroundings.of(work)
-    note_ranks(work)
+    zeros = plus_zeros(work)
+    note_rows(work)
     declared = forget_declared(work)
     infer_types(work)
     prove_shapes(work)
@@ -187,7 +190,7 @@ def _attempt(
     describe_costs(work, journal, budget().refused)
     if not changed:
         return Attempt(model.clone(), journal.end(work))
-    finish(work, declared)
+    finish(work, declared, zeros)
     journal.show("finish", work)
     unwanted = settle_bits(before, work, journal, exact)
     findings = journal.end(work)
@@ -248,11 +251,17 @@ def normalise(model: ir.Model, journal: Journal, exact: bool = True) -> bool:
     return changed
 
 
-def finish(model: ir.Model, declared: Declared) -> None:
-    """Removes dead nodes, adds the definitions of our ops, sorts, declares rows and names everything."""
+def finish(model: ir.Model, declared: Declared, zeros: Collection[object] = ()) -> None:
+    """Removes dead nodes, adds the definitions of our ops, settles what engines are particular about, names everything.
+
+    `zeros` are the numbers of additions of a constant zero that were there before.
+    """
     for place in places(model):
         drop_unused_nodes(place.graph)
     add_definitions(model, by_form)
+    carry_something(model)
+    shape_conditions(model)
+    subtract_from_zero(model, zeros)
     for value in unread_outputs(model):
         value.name = ""
     TopologicalSortPass()(model)

@@ -48,6 +48,7 @@ class Tolerance:
             be `LAST_BITS` units of the type's precision apart, of the largest element's magnitude.
         spread: with `last_bits`: and no further apart than `SPREADS` times this, for each element of a tensor; for a
             sequence a list.
+        half: with `last_bits`: they come from float16, or bfloat16, that may be rounded or not, whatever their type.
         numbers: False leaves the elements out: they are random.
         shapes: False leaves the shapes out, too.
     """
@@ -58,6 +59,7 @@ class Tolerance:
     rank: int | None = None
     last_bits: bool = False
     spread: Any = None
+    half: bool = False
     numbers: bool = True
     shapes: bool = True
 
@@ -80,6 +82,9 @@ EXACT = Tolerance()
 
 LAST_BITS = 4096
 """Units: a sum of n products, added in another order, is off by at most about n of them, and far less as a rule."""
+
+LARGEST_SHARE = 2**-5
+"""Of the largest element's magnitude; of float16, 4096 units are more than everything."""
 
 SPREADS = 2.0
 """Two results may each be off by what is found for one, in opposite directions."""
@@ -147,7 +152,7 @@ def _compare_tensors(expected: Array, got: Array, tolerance: Tolerance) -> Compa
     if _comparable(expected, got) and ulp <= tolerance.ulp:
         return Comparison(True, ulp, dtype)
     if tolerance.last_bits and is_float(expected.dtype):
-        share = _share(_widened(expected), _widened(got), expected.dtype, tolerance.spread)
+        share = _share(_widened(expected), _widened(got), expected.dtype, tolerance)
         if share is not None:
             return Comparison(True, ulp, dtype, "only last bits differ", share)
     first = tuple(int(k) for k in np.argwhere(differing)[0])
@@ -165,13 +170,14 @@ def _comparable(expected: Array, got: Array) -> bool:
     return expected.dtype.kind in "iu"
 
 
-def _share(expected: Array, got: Array, dtype: np.dtype[Any], spread: Any) -> float | None:
+def _share(expected: Array, got: Array, dtype: np.dtype[Any], tolerance: Tolerance) -> float | None:
     """How far apart two results are, if they can come from the same sums added in different orders; None if not."""
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     precision = float(limits.eps)
     finite = np.isfinite(expected) & np.isfinite(got)
     largest = float(np.abs(expected[finite]).max(initial=0.0))
-    bound: Any = min(LAST_BITS * precision, 2**-5) * largest
+    bound: Any = (LARGEST_SHARE if tolerance.half else min(LAST_BITS * precision, LARGEST_SHARE)) * largest
+    spread = tolerance.spread
     if spread is not None:
         if np.shape(spread) not in ((), expected.shape):
             return None

@@ -87,8 +87,9 @@ def _drop_from(view: View, live: Liveness, journal: Journal) -> bool:
 
 
 def _drop_ports(view: View, live: Liveness, journal: Journal) -> bool:
-    carries = tuple(carry for carry in view.carries if carry.previous in live or carry.final in live)
-    outputs = tuple(output for output in view.scan_outputs if output.stacked in live)
+    # What is read by a node that stays, though nothing depends on it either, in a loop that must not change, stays too.
+    carries = tuple(carry for carry in view.carries if carry.previous in live or _is_read(carry.final))
+    outputs = tuple(output for output in view.scan_outputs if _is_read(output.stacked))
     kept: View = dataclasses.replace(view, carries=carries, scan_outputs=outputs)
     if isinstance(kept, ScanView):
         kept = dataclasses.replace(kept, scan_inputs=tuple(item for item in kept.scan_inputs if item.element in live))
@@ -97,6 +98,10 @@ def _drop_ports(view: View, live: Liveness, journal: Journal) -> bool:
         journal.did(view.node, f"dropped {', '.join(dead)}, on which nothing depends")
         rebuild(kept)
     return bool(dead)
+
+
+def _is_read(value: ir.Value | None) -> bool:
+    return value is not None and is_used(value)
 
 
 def _dead_names(view: View, kept: View) -> list[str]:

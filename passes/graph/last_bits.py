@@ -17,7 +17,8 @@ from looplift.patterns.graph.values import nodes_within
 MARK = "looplift.last_bits"
 """Key in a node's ``metadata_props``.
 
-The value is ``sums``, ``functions`` or ``products``: by constants that stand so far out that ONNX Runtime does not pack
+The value is ``sums``, ``functions``, ``half`` (float16 that is rounded, or not, before the next node) or ``products``:
+by constants that stand so far out that ONNX Runtime does not pack
 them (`passes.graph.weights`); numpy multiplies the same way everywhere.
 """
 
@@ -39,6 +40,11 @@ def mark_moved(node: ir.Node) -> None:
         node.metadata_props.setdefault(MARK, "products")
     else:
         node.metadata_props.setdefault(MARK, "functions")
+
+
+def mark_half(node: ir.Node) -> None:
+    """Marks a node whose result in float16 an engine rounds before what reads it, or does not, unlike the original."""
+    node.metadata_props.setdefault(MARK, "half")
 
 
 def marks(model: ir.Model) -> frozenset[str]:

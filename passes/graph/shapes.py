@@ -10,7 +10,7 @@ hand.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -40,7 +40,9 @@ class Declared:
                     value.shape = ir.Shape([dim if is_public(dim) else None for dim in _dims(value.shape)])
         _declare_again(model)
         for value in _ports(model):
-            value.shape = value.meta.pop(NOTE, value.shape)
+            noted = value.meta.pop(NOTE, value.shape)
+            if noted is not None and _agree(noted, None if value.shape is None else _dims(value.shape)):
+                value.shape = noted
         for value, given in zip(model.graph.inputs, self.inputs, strict=True):
             value.shape = given
         for value, given in zip(model.graph.outputs, self.outputs, strict=True):
@@ -58,11 +60,12 @@ def _declare_again(model: ir.Model) -> None:
         known = facts.get(id(graph), Types())
         for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
             shape, home = value.meta.pop(_DECLARED, (None, None))
-            if home is graph and _agree(shape, known[value].shape):
+            proven = None if value.shape is None else _dims(value.shape)
+            if home is graph and _agree(shape, known[value].shape) and _agree(shape, proven):
                 value.shape = shape
 
 
-def _agree(declared: ir.Shape, known: tuple[Dim, ...] | None) -> bool:
+def _agree(declared: ir.Shape, known: Sequence[Dim] | None) -> bool:
     """Whether both may be the shape of one tensor."""
     return known is None or (
         len(declared) == len(known)

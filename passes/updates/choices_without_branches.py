@@ -30,10 +30,10 @@ SMALL = 64
 OLDEST = 9
 """Opset of Where."""
 
-CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT FLOAT16 DOUBLE INT8 INT32 INT64 UINT8 UINT32 STRING".split())
-"""Element types that ONNX Runtime's Where takes."""
+CHOSEN = frozenset(ir.DataType[name] for name in "FLOAT DOUBLE INT8 INT32 INT64 UINT8 UINT32 STRING".split())
+"""Element types that ONNX Runtime's Where takes as they are; float16 it would not round on the way."""
 
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
 CHEAP = (
     (TRAITS[Trait.SPECULATABLE] & TRAITS[Trait.ELEMENTWISE])

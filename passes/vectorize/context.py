@@ -11,6 +11,7 @@ import onnx_ir as ir
 from looplift.passes.graph import last_bits
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import to_vector
+from looplift.passes.journal import COPY_OF, NUMBER
 from looplift.patterns.engines.onnxruntime.kernels import FUNCTIONS, REACH
 from looplift.patterns.graph.constants import INT64_MAX, shape_part
 from looplift.patterns.graph.operators import STANDARD, has_references
@@ -157,6 +158,8 @@ class OverTime:
             shapes = ", ".join(str(self.types[operand]) for operand in node.inputs if operand is not None)
             raise Refused(Refusal(f"{node.op_type} of {shapes} could fail where the loop runs zero times", node))
         last_bits.mark(self.emit.nodes[before:])
+        for made in self.emit.nodes[before:]:
+            _note_copy(made, node)
         for output, stacked in zip(node.outputs, stacks, strict=True):
             self._stacks[id(output)] = stacked
         return self._stacks[id(value)]
@@ -190,6 +193,7 @@ class OverTime:
             raise Refused(Refusal(f"{node.op_type} could fail where the loop runs zero times", node))
         inputs = [None if x is None else self.outside(x) for x in node.inputs]
         copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs))
+        _note_copy(copy, node)
         if node.op_type in REACH or (node.op_type in FUNCTIONS and self._in_place(node)):
             last_bits.mark_moved(copy)
         for output, new in zip(node.outputs, self.emit.add(copy).outputs, strict=True):
@@ -223,3 +227,10 @@ class OverTime:
         if value in self.view.body.inputs:
             raise Refused(Refusal(f"only the type of '{value.name}' is used", self.view.node))
         return value
+
+
+def _note_copy(made: ir.Node, node: ir.Node) -> None:
+    """Notes of which node of the loop this one is the same, if it is."""
+    number = node.meta.get(NUMBER, node.meta.get(COPY_OF))
+    if made.op_type == node.op_type and number is not None:
+        made.meta[COPY_OF] = number

@@ -8,6 +8,7 @@ by zero and INT_MIN / -1 the hardware trap that engines run into.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -63,6 +64,16 @@ def _shapes(node: ir.Node, types: Types) -> list[tuple[Dim, ...] | None]:
 def _broadcasts(node: ir.Node, types: Types) -> bool:
     """Shapes that broadcast for certain. An operand that is read twice broadcasts with itself."""
     return broadcast_surely([types[value].shape for value in dict.fromkeys(node.inputs) if value is not None])
+
+
+def broadcast_perhaps(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:
+    """Whether tensors of these shapes may broadcast: false if two extents are different numbers, neither of them 1.
+
+    Source: ONNX, Broadcasting.
+    """
+    known = [shape for shape in shapes if shape is not None]
+    columns = itertools.zip_longest(*(reversed(shape) for shape in known), fillvalue=1)
+    return all(len({dim for dim in column if isinstance(dim, int) and dim != 1}) <= 1 for column in columns)
 
 
 def broadcast_surely(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from looplift import interop, optimizer
+from looplift.passes import pipeline
 from looplift.passes.graph.last_bits import marks
 from looplift.report import Report
 from looplift.runtime import Session
@@ -106,12 +109,29 @@ def check(program: Program, only: Difference | None = None) -> Outcome:
     return outcome
 
 
+@contextlib.contextmanager
+def dropped() -> Iterator[list[str]]:
+    """What is logged of results that broke a postcondition, and were dropped."""
+    messages: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    pipeline.logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        pipeline.logger.removeHandler(handler)
+
+
 def _target(program: Program, target: str, expected: Expected, outcome: Outcome) -> Iterator[Difference]:
     try:
-        after, report = optimizer.lift(interop.read(program.model), target=target, exact=True)
-    except Exception as error:  # any is a fault
-        yield Difference("optimize", target, message=f"{type(error).__name__}: {error}")
+        with dropped() as messages:
+            after, report = optimizer.lift(interop.read(program.model), target=target, exact=True)
+    except Exception as error:  # any is a fault, but for a refusal of what the checker refuses
+        if not (isinstance(error, LoopliftError) and fault(program.model)):
+            yield Difference("optimize", target, message=f"{type(error).__name__}: {error}")
         return
+    if messages and not fault(program.model):
+        yield Difference("optimize", target, message=messages[0])
     outcome.reports.append(report)
     if after is None or not any(finding.lifted or finding.actions for finding in report.findings):
         return
@@ -159,7 +179,8 @@ def _tolerance(after: ir.Model, engine: str) -> Tolerance:
     """As `verify` has it."""
     marked, ours = marks(after), engine.startswith(SESSION)
     last_bits = "sums" in marked or (bool(marked) and not ours)
-    return Tolerance(shape_of_empty=ours, zero_is_unknown=True, last_bits=last_bits)
+    half = "half" in marked and not ours
+    return Tolerance(shape_of_empty=ours, zero_is_unknown=True, last_bits=last_bits, half=half)
 
 
 def survivable(program: Program) -> dict[str, Feeds]:

@@ -2,7 +2,8 @@
 
 The rewritten model claims it, by marks on the nodes that it computes elsewhere than the original. A mark alone is not
 believed. The node must be of a kind of which it can be true, it must reach the output, and in the original a node of
-that kind must reach the same output from inside a loop. And it excuses no more than rounding explains (`rounding`).
+that kind must reach the same output, from inside a loop unless it is float16. And it excuses no more than rounding
+explains (`rounding`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from looplift.passes.graph.last_bits import MARK
-from looplift.patterns.engines.onnxruntime.kernels import family
+from looplift.patterns.engines.onnxruntime.kernels import family, may_stay_unrounded
 from looplift.runtime.errors import LoopliftError
 from looplift.verification.cases.made_up import Feeds
 from looplift.verification.compare import Comparison, Tolerance
@@ -48,7 +49,7 @@ class Excuses:
         self._claims = [
             frozenset(claim for claim in claimed.numbers if claim.family in inside.numbers)
             for claimed, inside in zip(
-                reach_of_outputs(model, _claims), reach_of_outputs(original, _families_in_loops), strict=True
+                reach_of_outputs(model, _claims), reach_of_outputs(original, _families), strict=True
             )
         ]
         self._roundings: dict[bool, Rounding | None] = {}
@@ -65,11 +66,13 @@ class Excuses:
         Where the rewritten model can't be run with pushed results, since an engine alone knows its ops, the largest
         distance of `Tolerance.last_bits` is all that is held.
         """
+        half = any(claim.family == "half" for claim in self.claims(output, everywhere=everywhere))
+        tolerance = dataclasses.replace(tolerance, last_bits=True, half=half)
         found = self._spread(feeds, everywhere)
         if found is None:
-            return dataclasses.replace(tolerance, last_bits=True)
+            return tolerance
         spread = found.of(output)
-        return None if spread is None else dataclasses.replace(tolerance, last_bits=True, spread=spread)
+        return None if spread is None else dataclasses.replace(tolerance, spread=spread)
 
     def _spread(self, feeds: Feeds, everywhere: bool) -> Spread | None:
         """Kept for the last inputs: several outputs and engines may ask."""
@@ -98,16 +101,19 @@ class Excuses:
 
 def _claims(node: ir.Node, path: str) -> Labels:
     kind = family(node) if MARK in node.metadata_props else ""
+    if node.metadata_props.get(MARK) == "half" and may_stay_unrounded(node):
+        kind = "half"
     if not kind:
         return NONE
     everywhere = kind == "sums" and node.metadata_props[MARK] == "sums"
     return frozenset([Claim(kind, f"{node.op_type} '{node_label(node)}' at {path}", everywhere)])
 
 
-def _families_in_loops(node: ir.Node, path: str) -> Labels:
-    """Functions count as called from loops."""
+def _families(node: ir.Node, path: str) -> Labels:
+    """Sums and functions in loops; those in a model's function count as called from one. float16 anywhere."""
     kind = family(node) if path.startswith("function ") or ":body" in path else ""
-    return frozenset([kind]) if kind else NONE
+    half = frozenset(["half"]) if may_stay_unrounded(node) else NONE
+    return frozenset([kind]) | half if kind else half
 
 
 class Excused:

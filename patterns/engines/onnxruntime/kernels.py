@@ -39,12 +39,11 @@ FUNCTIONS = _names(
 HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 IN_HALF = _names(
-    "Concat Constant ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Loop If Pad Reshape Scan "
-    "ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose Unsqueeze Where"
+    "Concat Constant ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Loop If Reshape Scan "
+    "ScatterElements ScatterND Shape Size Slice Split Squeeze Transpose Unsqueeze"
 )
-"""Operators that it has in float16 too: what they are given was rounded (half)."""
-
-_UNROUNDED = _names("Add Div Mul Neg Sub Sum")
+"""Operators that it has in float16 too: what they are given was rounded (half), unless all around computes in float32.
+"""
 
 INDIFFERENT = _names(
     "Abs Add And Cast Ceil Concat Div Equal Expand Floor Gather Gemm Greater GreaterOrEqual IsInf IsNaN Less "
@@ -57,14 +56,15 @@ BY_RESULT = _names("Exp Log Max Min Reciprocal Relu Sigmoid Sqrt Tanh")
 
 
 def family(node: ir.Node) -> str:
-    """The kind of rounding that is the engine's choice: ``sums``, ``functions``, ``half``; empty: none.
-
-    Half: engines compute float16 in float32, and round between two operators or not.
-    """
+    """The kind of rounding that is an engine's choice in tensors of other shapes: ``sums``, ``functions``, or none."""
     if not is_standard(node):
         return ""
     if node.op_type in SUMS | PRODUCTS:
         return "sums"
-    if node.op_type in FUNCTIONS:
-        return "functions"
-    return "half" if node.op_type in _UNROUNDED and any(value.dtype in HALF for value in node.outputs) else ""
+    return "functions" if node.op_type in FUNCTIONS else ""
+
+
+def may_stay_unrounded(node: ir.Node) -> bool:
+    """Whether the node gives float16, perhaps, that an engine computes in float32 and rounds for the next or not."""
+    halves = any(value.dtype is None or value.dtype in HALF for value in node.outputs)
+    return halves and is_standard(node) and node.op_type not in IN_HALF

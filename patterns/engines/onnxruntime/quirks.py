@@ -140,6 +140,14 @@ QUIRKS = (
         _HERE + "test_halves_are_not_rounded_between_two_nodes",
     ),
     Quirk(
+        "half, moved",
+        Kind.ROUNDS,
+        "One operator between such nodes, even if it has float16, moves float32, and nothing is rounded; two in "
+        "a row that have float16 do not. The branch of an If by a constant is part of the graph around it.",
+        "any optimizers; the branch: basic ones",
+        _HERE + "test_what_stands_between_two_nodes_of_halves",
+    ),
+    Quirk(
         "sums",
         Kind.ROUNDS,
         "A tensor of another shape may be added up, or multiplied, by another kernel, in another order.",
@@ -167,6 +175,13 @@ QUIRKS = (
         "Where(Not(c), x, y) becomes Where(c, y, x), so that the other input loses its -0.",
         "basic optimizers",
         "tests/passes/updates/test_choices_without_branches.py::test_the_optimizers_of_onnxruntime_exchange_no_values",
+    ),
+    Quirk(
+        "plus zero",
+        Kind.WRONG,
+        "Add of a constant +0 of one element is left out, so that -0 stays -0; 0 - x is not.",
+        "basic optimizers, where no output of the graph is the sum",
+        "tests/passes/targets/test_plus_zero.py::test_onnxruntime_leaves_out_the_addition_of_a_constant_zero",
     ),
     Quirk(
         "Where of other types",

@@ -22,7 +22,7 @@ from looplift.patterns.engines.onnxruntime.placement import (
     writer_minds,
 )
 from looplift.patterns.graph.operators import is_standard
-from looplift.patterns.graph.values import has_subgraphs, is_used, reads, source, subgraphs
+from looplift.patterns.graph.values import has_subgraphs, is_used, nodes_within, reads, source, subgraphs
 
 _FUSED_AFTER_CONV = frozenset(
     "Add AveragePool BatchNormalization Clip Concat Elu GlobalAveragePool HardSigmoid LeakyRelu MaxPool Mul Relu "
@@ -101,10 +101,11 @@ def ties(graph: ir.Graph | ir.Function, number: Numbers) -> dict[int, frozenset[
     places = {id(value): depth for value, depth in stacked(graph, opset)}
     read = set(map(id, rows(graph, opset)))
     known: Known = {}
+    inlined = homes(graph, known)
     for node, outside in _nodes(graph, ()):
         mark = number(node)
         if mark is not None and mark >= 0:
-            tied = frozenset((*_ties(node, outside, number, known), *_places(node, places, read)))
+            tied = frozenset((*_ties(node, outside, number, known, inlined), *_places(node, places, read)))
             found[mark] = found.get(mark, frozenset()) | tied
     return found
 
@@ -164,11 +165,10 @@ def _nodes(graph: ir.Graph | ir.Function, outside: _Graphs) -> Iterator[tuple[ir
             yield from _nodes(inner, around)
 
 
-def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iterator[Tie]:
+def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known, inlined: Homes) -> Iterator[Tie]:
     if not is_standard(node):
         return
     reach = REACH.get(node.op_type, -1)
-    half = node.op_type not in IN_HALF and any(value.dtype in HALF for value in node.outputs)
     for k, value in enumerate(node.inputs):
         if value is None:
             continue
@@ -177,13 +177,69 @@ def _ties(node: ir.Node, around: _Graphs, number: Numbers, known: Known) -> Iter
             if near and is_constant(value, known):
                 yield Tie("packed", k)
         for maker in _makers(node, value):
-            if maker.graph is around[0] and is_standard(maker) and _may_join(node, maker):
+            if _in_place(maker, node, inlined) and is_standard(maker) and _may_join(node, maker):
                 yield _tie(node, k, maker, number, known)
-        nearest = _maker(value)
-        if nearest is None or nearest.graph is not around[0] or nearest.op_type in IN_HALF:
-            continue
-        if half or value.dtype in HALF or not {nearest.op_type, node.op_type}.isdisjoint(_QUANTIZE):
+        for nearest in unrounded(node, value, inlined):
             yield Tie("half", k, number(nearest))
+
+
+def unrounded(node: ir.Node, value: ir.Value, inlined: Homes) -> Iterator[ir.Node]:
+    """The nodes whose results, an operand of this one, the engine need not round: all compute in float32.
+
+    A single operator on float16 between such nodes moves numbers in float32, too.
+    """
+    maker = _in_place(_maker(value), node, inlined)
+    if maker is None:
+        return
+    moved = maker.op_type in IN_HALF
+    half = node.op_type not in IN_HALF and any(output.dtype in HALF for output in node.outputs)
+    quantized = not moved and not {maker.op_type, node.op_type}.isdisjoint(_QUANTIZE)
+    if not (half or value.dtype in HALF or quantized) or node.op_type in IN_HALF:
+        return
+    if not moved:
+        yield maker
+    elif _moves_alone(maker, inlined):
+        for operand in _halves(maker):
+            further = _in_place(_maker(operand), node, inlined)
+            if further is not None:
+                yield further
+
+
+def _moves_alone(node: ir.Node, inlined: Homes) -> bool:
+    """Whether all float16 that a node moves comes from, and goes to, nodes of one graph that compute in float32."""
+    if has_subgraphs(node) or any(output.is_graph_output() for output in node.outputs):
+        return False
+    makers = [_maker(operand) for operand in _halves(node)]
+    inside = [_in_place(maker, node, inlined) for maker in makers if maker is not None]
+    readers = [user for output in node.outputs for user, _ in _readers(output)]
+    return all(
+        other is not None and is_standard(other) and other.op_type not in IN_HALF
+        for other in (*inside, *(_in_place(user, node, inlined) for user in readers))
+    )
+
+
+def _halves(node: ir.Node) -> Iterator[ir.Value]:
+    return (value for value in node.inputs if value is not None and value.dtype in HALF)
+
+
+Homes = Mapping[int, "ir.Graph | ir.Function"]
+"""For each branch that the engine inlines, since its condition is constant, by its id the graph it becomes part of."""
+
+
+def homes(graph: ir.Graph | ir.Function, known: Known) -> dict[int, ir.Graph | ir.Function]:
+    """See `Homes`; of all branches within the graph, outer ones first."""
+    found: dict[int, ir.Graph | ir.Function] = {}
+    for node in nodes_within(graph):
+        condition = node.inputs[0] if is_standard(node, "If") else None
+        if condition is not None and node.graph is not None and is_constant(condition, known):
+            found |= {id(branch): found.get(id(node.graph), node.graph) for branch in subgraphs(node)}
+    return found
+
+
+def _in_place(other: ir.Node | None, node: ir.Node, inlined: Homes) -> ir.Node | None:
+    """The other node, if it stands in the same graph as this one once branches that are chosen already are inlined."""
+    same = other is not None and inlined.get(id(other.graph), other.graph) is inlined.get(id(node.graph), node.graph)
+    return other if same else None
 
 
 def _may_join(node: ir.Node, maker: ir.Node) -> bool:
@@ -256,4 +312,4 @@ def _distance(value: ir.Value, around: _Graphs) -> int:
     return next((k for k, graph in enumerate(around) if graph is home or getattr(graph, "graph", None) is home), -1)
 
 
-__all__ = ["Tie", "is_constant", "ties"]
+__all__ = ["Tie", "homes", "is_constant", "ties", "unrounded"]

@@ -58,7 +58,7 @@ class EmptyRows:
             elif dtype is None:
                 raise LoopliftError(f"no iteration runs and the type of the scan output '{value.name}' is unknown")
             else:
-                shape = _merged(inferred.get(value.name or ""), value.shape)
+                shape = _merged(inferred.get(value.name or ""), _declared(value))
                 rows.append(np.empty((0, *shape), dtype=dtype))
         return rows
 
@@ -67,7 +67,8 @@ class EmptyRows:
         names = [value.name or "" for value in self.graph.inputs[self.skipped :]]
         given = {**dict(zip(names, inputs, strict=True)), **captured}
         infos = {name: _value_info(name, as_value(value)) for name, value in given.items() if value is not None}
-        tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in captured.items() if shape_candidate(v)}
+        values = {name: as_value(value) for name, value in captured.items()}
+        tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in values.items() if shape_candidate(v)}
         known = [*(i.SerializeToString() for i in infos.values()), *(t.SerializeToString() for t in tensors.values())]
         key = b"".join(known)
         if key not in self._known:
@@ -170,6 +171,15 @@ def _value_info(name: str, value: Value) -> onnx.ValueInfoProto:
         return onnx.helper.make_value_info(name, ir.serde.serialize_type(types.ir_type(f"seq({kind})")))
     element = types.DATA_TYPES[types.of_dtype(value.dtype)[7:-1]]
     return onnx.helper.make_tensor_value_info(name, element.value, value.shape)
+
+
+def _declared(value: ir.Value) -> ir.Shape | None:
+    """What the body declares of a value, or of what it is a copy of."""
+    node = value.producer()
+    while value.shape is None and node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    return value.shape
 
 
 def _merged(inferred: list[int | None] | None, declared: Any) -> list[int]:

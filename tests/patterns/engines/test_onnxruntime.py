@@ -297,3 +297,35 @@ def test_no_expand_of_bfloat16():
     subject = given("main (bfloat16[1] x, int64[1] s) => (bfloat16[n] y) { y = Expand (x, s) }")
     with pytest.raises(NotImplemented):
         bits(subject, {}, "none")
+
+
+MOVES = {
+    "Gather": ("m = Gather <axis = 1> (t, index)", True),
+    "Gather twice": ("l = Gather <axis = 1> (t, index) m = Gather <axis = 1> (l, index)", False),
+    "Where": ("m = Where (no, x, t)", True),
+    "Pad": ("m = Pad (t, pads)", True),
+    "If": (
+        "m = If (no) <then_branch = p () => (e) { e = Identity(x) }, else_branch = q () => (o) { o = Identity(t) }>",
+        False,
+    ),
+    "If by a constant": (
+        "m = If (yes) <then_branch = p () => (e) { e = Neg(t) }, else_branch = q () => (o) { o = Identity(x) }>",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_what_stands_between_two_nodes_of_halves(name):
+    """A single operator is done in float32 like those around it; two in a row that have float16 are not."""
+    body, unrounded = MOVES[name]
+    inputs = f"float16[1,{K}] x, float16[1,{K}] v, bool no, int64[{K}] index, int64[4] pads"
+    constants = {"index": np.arange(K)[::-1].copy(), "pads": np.zeros(4, np.int64)}
+    parted, together = (
+        placed(SCOPES[scope], inputs, "t = Mul (v, v)", f"{body} r = Add (x, m)", constants, "float16[a,b]")
+        for scope in SCOPES
+    )
+    feeds = {"x": drawn(1, K).astype(np.float16), "v": drawn(1, K).astype(np.float16), "no": np.array(False)}
+    assert (bits(parted, feeds, "all") != bits(together, feeds, "all")) == unrounded
+    near = {name for name, tie in told(together) if tie.kind == "half" and tie.partner is not None}
+    assert bool({"r", "m", "e"} & near) == unrounded
