@@ -5,7 +5,7 @@
 
 const fill_rows (*rows_here(void))[KINDS]
 {
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(ROWS_PLAIN_ONLY)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2"))
         return rows_avx2;

@@ -21,10 +21,8 @@ from looplift.runtime.onnxruntime import compile as compiling
 from looplift.runtime.onnxruntime.compile import SOURCES, compile_library
 from looplift.verification import pairs
 from looplift.verification.engines import OnnxRuntime
-from tests.runtime.kernel_cases import library, need_compiler
+from tests.runtime.kernel_cases import need_compiler
 from tests.runtime.op_cases import assert_same_bits
-
-__all__ = ["library"]
 
 AVERAGE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
 g (float[D] v, float[T,D] a, float[T,D] x, int64 M, float[D] s) => (float[D] y, float[T,D] z, float[n,D] grid) {

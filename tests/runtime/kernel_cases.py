@@ -11,7 +11,6 @@ import onnx
 import onnxruntime
 import pytest
 
-from looplift import ort
 from looplift.runtime.onnxruntime.compile import CompilerError, find_compiler
 from looplift.runtime.ops.element_types import NUMBERS
 from tests.runtime.op_cases import kernel, one_node, special_values
@@ -28,13 +27,6 @@ def need_compiler() -> None:
         if os.environ.get("LOOPLIFT_REQUIRE_KERNELS") == "1":
             pytest.fail(f"LOOPLIFT_REQUIRE_KERNELS=1, but {error}")
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """The library, built anew."""
-    need_compiler()
-    return ort.build_library(tmp_path_factory.mktemp("kernels") / ort.NAME)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.runtime.kernel_cases import DTYPES, NodeCase, library, random_case, run_kernel, values
+from tests.runtime.kernel_cases import DTYPES, NodeCase, random_case, run_kernel, values
 from tests.runtime.op_cases import assert_same_bits, special_values
-
-__all__ = ["library"]
 
 
 def check(library, case: NodeCase, threads: int = 1) -> None:
@@ -20,9 +18,8 @@ def check(library, case: NodeCase, threads: int = 1) -> None:
         assert_same_bits(one, other)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_random_nodes(library, seed) -> None:
-    rng = np.random.default_rng(seed)
+def test_random_nodes(library) -> None:
+    rng = np.random.default_rng(0)
     columns = 0
     for _ in range(300):
         case = random_case(rng)
