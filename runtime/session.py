@@ -17,7 +17,8 @@ from looplift.runtime.errors import LoopliftError
 from looplift.runtime.interpreter import types
 from looplift.runtime.interpreter.control.loops import Progress
 from looplift.runtime.interpreter.program import Program
-from looplift.runtime.interpreter.values import Array, Value, as_value, tensor_array
+from looplift.runtime.interpreter.values import Value, tensor_array
+from looplift.runtime.ownership import handed_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +68,9 @@ class _Interpreter:
                 results = self.program.run(*arguments)
         except Exception as error:
             raise self.program.source.explain(error) from error
-        taken = {id(argument) for argument in arguments}
-        return [_own(results[position], taken) for position in wanted]
+        found = [results[position] for position in wanted]
+        del results
+        return handed_out(found, arguments)
 
     def text(self) -> str:
         """See `Runner`."""
@@ -264,15 +266,3 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | str | None, ...] | None)
 
 def _show(shape: tuple[int | str | None, ...] | None) -> str:
     return f"[{', '.join('?' if d is None else str(d) for d in shape or ())}]"
-
-
-def _own(value: Value, taken: set[int]) -> Value:
-    """An output that belongs to the caller alone: contiguous, writable, and no view of anything else."""
-    if isinstance(value, list):
-        return [_own(item, taken) for item in value]
-    if value is None or isinstance(value, dict):
-        return value
-    array: Array = as_value(value)
-    shared = id(array) in taken or not array.flags.owndata or not array.flags.writeable
-    taken.add(id(array))
-    return array.copy(order="C") if shared or not array.flags.c_contiguous else array

@@ -61,6 +61,7 @@ FOUND = {
     16017: "a declared shape that is proven wrong",
     16123: "float16 that is not rounded before the Cast of another loop",
     17935: "a constant 0 + -0, which ONNX Runtime leaves out",
+    18274: "the shape of a carry that was taken out of a loop which stays",
     18634: "rows declared in a Scan that is gone",
     104605: "rows whose extents are computed from shapes",
 }

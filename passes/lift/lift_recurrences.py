@@ -317,5 +317,11 @@ def _needed(view: View, dependence: Dependence, ports: Iterable[Port]) -> set[in
 
 
 def _shrink(view: View, carries: Sequence[Carry], scan_outputs: Sequence[ScanOutput]) -> None:
-    """The loop with only these carries and scan outputs."""
+    """The loop with only these carries and scan outputs.
+
+    What stays may ask for the shape, or the type, of a carry that goes: that of its initial value (`Dependence`).
+    """
+    for carry in view.carries:
+        if carry not in carries:
+            replace_value(carry.previous, carry.initial)
     rebuild(dataclasses.replace(view, carries=tuple(carries), scan_outputs=tuple(scan_outputs)))
