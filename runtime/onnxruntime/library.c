@@ -16,7 +16,7 @@ EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBa
 {
     const OrtApi *api = base->GetApi(ORT_VERSION);
     if (!api)
-        return fail(base->GetApi(1), "looplift: the kernels need ONNX Runtime 1.17 or later, and this is %s",
+        return fail(base->GetApi(1), "looplift: the kernels need ONNX Runtime 1.18 or later, and this is %s",
                     base->GetVersionString());
     const char *fault = find_fault();
     if (fault)

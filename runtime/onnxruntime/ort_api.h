@@ -1,12 +1,12 @@
 /* The part of ONNX Runtime's C API that the library uses. The table of functions only ever grows, so a function is known
-   by its position; the positions are those of API version 17 (ONNX Runtime 1.17) and of every one since. */
+   by its position; the positions are those of API version 18 (ONNX Runtime 1.18) and of every one since. */
 #ifndef LOOPLIFT_ORT_API_H
 #define LOOPLIFT_ORT_API_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define ORT_VERSION 17
+#define ORT_VERSION 18
 
 typedef struct OrtStatus OrtStatus;
 typedef struct OrtValue OrtValue;
@@ -67,7 +67,7 @@ typedef void (*OrtReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info
 typedef OrtStatus *(*OrtKernelContext_ParallelFor)(const OrtKernelContext *context, void (*work)(void *, size_t),
                                                    size_t total, size_t batches, void *data);
 
-/* A custom op as ONNX Runtime reads it, up to what version 17 has. */
+/* A custom op as ONNX Runtime reads it, up to what version 18 has. */
 typedef struct OrtCustomOp {
     uint32_t version;
     void *(*CreateKernel)(const struct OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info);
