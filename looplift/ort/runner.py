@@ -24,11 +24,13 @@ class InOnnxRuntime:
         definitions: run our ops by their definitions, without our kernels.
 
     Raises:
-        LoopliftError: onnxruntime is not installed, the kernels are not built, or it does not take the model.
+        LoopliftError: onnxruntime is not installed, the kernels are not built, it does not take the model, or an input
+            or output is of bfloat16.
     """
 
     def __init__(self, source: interop.Source, model: ir.Model, *, definitions: bool) -> None:
         self.device = f"onnxruntime ({'definitions' if definitions else 'kernels in C'})"
+        _refuse_bfloat16(model)
         onnxruntime = ort.require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -48,7 +50,7 @@ class InOnnxRuntime:
         """The outputs at the positions `wanted`, of an argument for each input.
 
         Raises:
-            LoopliftError: a node fails, or an input has a type that numpy lacks.
+            LoopliftError: a node fails.
         """
         feeds = dict(zip(self._inputs, arguments, strict=True))
         try:
@@ -60,6 +62,18 @@ class InOnnxRuntime:
     def text(self) -> str:
         """There is no program of ours."""
         return "# the model runs in ONNX Runtime\n"
+
+
+def _refuse_bfloat16(model: ir.Model) -> None:
+    """Raises:
+    LoopliftError: an input or output is of it, which ONNX Runtime has inside a model, but not at its Python door.
+    """
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.dtype == ir.DataType.BFLOAT16:
+            raise LoopliftError(
+                f"'{value.name}' is bfloat16, which ONNX Runtime's Python does not hand over: cast it to float in the "
+                "model, or take another device"
+            )
 
 
 def _apart(results: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,9 @@ static const char *const NAMES[OP_TYPES] = {"AddStep", "PrefixSum", "LinearRecur
 /* Elements from which on several threads share the columns, and the columns (in bytes) that one takes at a time. */
 enum { WORTH_THREADS = 1 << 16, TILE_BYTES = 8192 };
 
+/* Steps of an AddStep between looks whether the state has come to rest: that of float does within some 2^26. */
+enum { UNCHECKED = 1 << 16 };
+
 struct kernel {
     const OrtApi *api;
     enum op_type type;
@@ -121,12 +124,53 @@ static OrtStatus *advance(const struct run *run, int64_t begin, int64_t count, c
     return fill(run, &rows);
 }
 
+/* The last state of an AddStep of integers, which wrap: v_initial + steps * step. */
+static OrtStatus *last_integers(struct run *run, void *final)
+{
+    size_t size = run->kernel->element.size;
+    char *counts = room(run, (size_t)run->columns, size);
+    if (!counts)
+        return no_room(run);
+    for (ptrdiff_t k = 0; k < run->columns; k++)
+        memcpy(counts + (size_t)k * size, &run->steps, size); /* the low bytes: processors here are little-endian */
+    struct run once = *run;
+    once.recurrence = MULTIPLY_AND_ADD;
+    once.factor = (struct operand){.data = counts};
+    once.state = run->term.data;
+    once.term = (struct operand){.data = run->state};
+    return advance(&once, 0, 1, once.state, final, 0);
+}
+
+/* The last state of an AddStep of floats; once a step changes nothing, none does. */
+static OrtStatus *last_floats(struct run *run, void *final)
+{
+    size_t row_bytes = (size_t)run->columns * run->kernel->element.size;
+    char *next = run->steps > UNCHECKED ? room(run, 1, row_bytes) : NULL;
+    if (run->steps > UNCHECKED && !next)
+        return no_room(run);
+    const void *state = run->state;
+    for (int64_t begin = 0, count; begin < run->steps; begin += count, state = final) {
+        count = run->steps - begin < UNCHECKED ? run->steps - begin : UNCHECKED;
+        TRY(advance(run, begin, count, state, final, 0));
+        if (begin + count == run->steps)
+            break;
+        TRY(advance(run, begin, 1, final, next, 0));
+        if (!memcmp(final, next, row_bytes))
+            break;
+    }
+    return NULL;
+}
+
 /* Both outputs, of at least one step; either may be NULL, not wanted. */
-static OrtStatus *compute(const struct run *run, void *final, void *stacked)
+static OrtStatus *compute(struct run *run, void *final, void *stacked)
 {
     size_t size = run->kernel->element.size, row_bytes = (size_t)run->columns * size;
+    if (!stacked && !final)
+        return NULL;
+    if (!stacked && run->kernel->type == ADD_STEP)
+        return run->kernel->element.kind < F16 ? last_integers(run, final) : last_floats(run, final);
     if (!stacked)
-        return final ? advance(run, 0, run->steps, run->state, final, 0) : NULL;
+        return advance(run, 0, run->steps, run->state, final, 0);
     if (row_bytes == 0)
         return NULL;
     int reverse = run->kernel->reverse != 0, previous = run->kernel->emit_previous != 0;

@@ -104,6 +104,12 @@ def test_a_session_in_onnxruntime_says_what_is_wrong(built) -> None:
         looplift.Session(unknown, "onnxruntime")
 
 
+def test_bfloat16_at_the_door_is_refused(built) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (bfloat16[n] y) { y = Cast <to = 16> (x) }'
+    with pytest.raises(looplift.LoopliftError, match="'y' is bfloat16"):
+        looplift.Session(onnx.parser.parse_model(text), "onnxruntime")
+
+
 def test_results_of_a_session_share_no_memory(built) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[n] x) => (float[n] x, float[2] c, float[2] c, float[n] y) <float[2] c = {1.0, 2.0}> { y = Identity (x) }"""

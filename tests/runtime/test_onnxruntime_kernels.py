@@ -129,6 +129,18 @@ def test_only_the_last_of_a_state_that_grows(library) -> None:
     check(library, NodeCase("AddStep", inputs, (True, False), {"emit_previous": 1}))
 
 
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != np.float64], ids=str)
+@pytest.mark.parametrize("columns", [1, 3, 70])
+def test_the_last_of_very_many_steps(library, dtype, columns) -> None:
+    """The states of floats come to rest, those of integers are known at once."""
+    rng = np.random.default_rng(columns)
+    initial, step = (rng.normal(size=(2, columns)) * 50).astype(dtype)
+    step[step == 0] = 1
+    for count in (1 << 40, (1 << 16) + 1, 1 << 16, 3 << 15):
+        inputs = {"M": np.array(count), "cond": None, "v_initial": initial, "step": step}
+        check(library, NodeCase("AddStep", inputs, (True, False), {}))
+
+
 def test_more_rows_than_memory_is_an_error(library) -> None:
     inputs = {"M": np.array(1 << 60), "cond": None, "v_initial": np.ones(8, F), "step": np.ones(8, F)}
     with pytest.raises(Exception, match="ONNXRuntimeError"):
