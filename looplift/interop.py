@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from looplift import bounds, doors, graphsurgeon, legality, storage
 from looplift.passes.graph import clone as copies
+from looplift.passes.graph import order
 from looplift.runtime.errors import LoopliftError
 
 ModelLike = Any
@@ -80,10 +81,12 @@ def to_ir(source: Source) -> ir.Model:
     not changed; it is cloned if names have to be.
 
     Raises:
-        LoopliftError: the model is not legal (see `legality.require_legal`), or the IR can't hold it.
+        LoopliftError: the model is not legal (see `legality.require_legal`), the IR can't hold it, or an IR model that
+            was given is not sorted.
     """
     if source.proto is None:
         given: ir.Model = source.given
+        order.require_sorted(given)
         if not legality.shadowing_values(given):
             return given
         model = copies.clone(given)
@@ -100,9 +103,7 @@ def _import(proto: onnx.ModelProto, folder: str) -> ir.Model:
     try:
         model = ir.from_proto(_without_maps(proto))
         if unsorted:
-            model.graph.sort()
-            for function in model.functions.values():
-                function.sort()
+            order.sort(model)
     except (ir.serde.SerdeError, ValueError, TypeError, KeyError, NotImplementedError) as error:
         raise LoopliftError(f"the model can't be read: {_root_cause(error)}") from error
     if folder:

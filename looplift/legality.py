@@ -96,7 +96,7 @@ def _check_graph(graph: onnx.GraphProto, outer: tuple[_Scope, ...], path: str) -
 
 
 class _Scope:
-    """The names of one graph: given (inputs, initializers) and made by its nodes."""
+    """The names of one graph: given (inputs, initializers), made by its nodes, and there so far, node by node."""
 
     def __init__(self, path: str, graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
         self.path = path
@@ -107,6 +107,7 @@ class _Scope:
             if doubled := _first_double(names):
                 raise LoopliftError(f"graph {path} has two {kind}s named {doubled!r}; rename one")
         self.given = {*inputs, *initializers}
+        self.so_far = set(self.given)
         self.made: set[str] = set()
         for node in nodes:
             for name in filter(None, node.output):
@@ -120,34 +121,39 @@ class _Scope:
 
 def _check_nodes(scope: _Scope, outer: tuple[_Scope, ...], nodes: Sequence[onnx.NodeProto]) -> bool:
     unsorted = False
-    so_far = set(scope.given)
     for index, node in enumerate(nodes):
         if not all(isinstance(text, str) for text in (node.op_type, node.domain, node.name, *node.input, *node.output)):
             raise LoopliftError(
                 f"node {index} of graph {scope.path} has a name that is not UTF-8; copy the model again"
             )
         for name in filter(None, node.input):
-            if name in so_far:
-                continue
-            in_outer = any(name in enclosing for enclosing in outer)
-            if name in scope.made:
-                if in_outer:
-                    raise LoopliftError(
-                        f"{_where(node, scope.path)} reads {name!r} of an outer graph, and its own graph writes the "
-                        "same name later; rename one"
-                    )
-                unsorted = True
-            elif not in_outer:
-                raise LoopliftError(f"{_where(node, scope.path)} reads {name!r}, which nothing makes; export again")
+            unsorted |= name not in scope.so_far and _is_ahead(name, node, (*outer, scope))
         for attribute, graph in subgraphs_of_proto(node):
             unsorted |= _check_graph(graph, (*outer, scope), _inner_path(scope.path, node, index, attribute))
-        so_far.update(node.output)
+        scope.so_far.update(node.output)
     for name in filter(None, scope.outputs):
         if name not in scope:
             raise LoopliftError(
                 f"graph {scope.path} returns {name!r}, which it does not make; put an Identity in the graph"
             )
     return unsorted
+
+
+def _is_ahead(name: str, node: onnx.NodeProto, scopes: Sequence[_Scope]) -> bool:
+    """Whether a value that a node reads is made later, by its own graph or by one around it."""
+    *around, own = scopes
+    holder = next((scope for scope in reversed(scopes) if name in scope), None)
+    if holder is None:
+        raise LoopliftError(f"{_where(node, own.path)} reads {name!r}, which nothing makes; export again")
+    if name in holder.so_far:
+        return False
+    if any(name in scope for scope in around[: scopes.index(holder)]):
+        whose = "its own graph" if holder is own else f"graph {holder.path}"
+        raise LoopliftError(
+            f"{_where(node, own.path)} reads {name!r} of an outer graph, and {whose} writes the "
+            "same name later; rename one"
+        )
+    return True
 
 
 def _where(node: onnx.NodeProto, path: str) -> str:

@@ -1,10 +1,12 @@
 """Names that don't resolve as the standard says are refused; hidden names are made distinct."""
 
+import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
 
+import looplift
 from looplift import interop, legality
 from looplift.runtime.errors import LoopliftError
 
@@ -81,12 +83,73 @@ def test_sorts_an_unsorted_graph() -> None:
     assert [node.op_type for node in interop.to_ir(interop.read(model)).graph] == ["Abs", "Neg"]
 
 
-def test_refuses_a_cycle() -> None:
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Add(z, x) z = Abs(y) }"""
-    )
-    with pytest.raises(LoopliftError, match="cycle"):
+CAPTURED_AHEAD = """<ir_version: 8, opset_import: ["" : 17]> g (float[1] x, int64 M) => (float[1] y) {
+  y = Loop <body = b (int64 i, bool c, float[1] v) => (bool co, float[1] w) {
+    co = Identity(c)
+    w = If (c) <then_branch = t () => (float[1] a) { a = Add(v, z) }, else_branch = e () => (float[1] b) { b = Neg(v) }>
+  }> (M, , x)
+  z = Abs(x)
+}"""
+
+FUNCTION_AHEAD = """<ir_version: 8, opset_import: ["" : 17, "f" : 1]> g (float[1] x, int64 M) => (float[1] y) { y = f.h(x, M) }
+<domain: "f", opset_import: ["" : 17]> h (x, M) => (y) {
+  y = Loop <body = b (int64 i, bool c, float[1] v) => (bool co, float[1] w) { co = Identity(c) w = Add(v, z) }> (M, , x)
+  z = Abs(x)
+}"""
+
+
+@pytest.mark.parametrize("text", [CAPTURED_AHEAD, FUNCTION_AHEAD], ids=["branch in a body", "function"])
+def test_a_value_that_a_body_reads_counts_as_read_by_its_loop(text: str) -> None:
+    model = onnx.parser.parse_model(text)
+    assert legality.require_legal(model)
+    read = interop.to_ir(interop.read(model))
+    for graph in (read.graph, *read.functions.values()):
+        assert [node.op_type for node in graph][-1] in ("Loop", "h")
+    for target in ("kernel", "standard"):
+        onnx.checker.check_model(looplift.optimize(model, target=target), full_check=True)
+    feeds = {"x": np.array([-2], np.float32), "M": np.array(3)}
+    assert looplift.Session(model).run(None, feeds) == looplift.Session(looplift.optimize(model)).run(None, feeds)
+
+
+def test_an_ir_model_that_is_not_sorted_is_refused() -> None:
+    given = ir.from_proto(onnx.parser.parse_model(CAPTURED_AHEAD))
+    with pytest.raises(LoopliftError, match=r"Add 'a' stands before .*graph\.sort\(\)"):
+        looplift.optimize(given)
+    given.graph.sort()
+    assert looplift.explain(given).findings
+
+
+@pytest.mark.parametrize(
+    ("nodes", "through"),
+    [
+        ("y = Add(z, x) z = Abs(y)", "Add 'y'|Abs 'z'"),
+        (CAPTURED_AHEAD.partition("{")[2].rpartition("}")[0].replace("Abs(x)", "Abs(y)"), "Loop 'y'|Abs 'z'"),
+        ("c = Cast <to = 9> (M) y = If (c) <then_branch = t () => (float[1] a) { a = Add(b, x) b = Neg(a) }, "
+         "else_branch = e () => (float[1] d) { d = Neg(x) }>", "Add 'a'|Neg 'b'"),
+    ],
+    ids=["graph", "captured", "branch"],
+)  # fmt: skip
+def test_refuses_a_cycle(nodes: str, through: str) -> None:
+    header = '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x, int64 M) => (float[1] y) '
+    model = onnx.parser.parse_model(f"{header}{{ {nodes} }}")
+    with pytest.raises(LoopliftError, match=f"in a cycle through ({through}); export"):
         interop.to_ir(interop.read(model))
+
+
+def test_refuses_a_read_that_another_scope_makes_ambiguous() -> None:
+    model = onnx.parser.parse_model(
+        CAPTURED_AHEAD.replace("w = If", "q = Neg(v) w = If").replace("z = Abs(x)", "q = Abs(x)")
+    )
+    branch = model.graph.node[0].attribute[0].g.node[2].attribute[0].g
+    branch.node[0].input[1] = "q"
+    assert not legality.require_legal(model)
+    body = model.graph.node[0].attribute[0].g
+    made = body.node.pop(1)
+    body.node.append(made)
+    with pytest.raises(
+        LoopliftError, match=r"reads 'q' of an outer graph, and graph .*body writes the same name later"
+    ):
+        legality.require_legal(model)
 
 
 SHADOWED = """<ir_version: 8, opset_import: ["" : 17]>
