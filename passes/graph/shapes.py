@@ -14,12 +14,16 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.types import PRIVATE, Dim, Types, infer_node, is_public, tensor_shape
+from looplift.patterns.graph.shapes import JOINT, PRIVATE, Dim, parts
+from looplift.patterns.graph.types import Types, infer_node, is_public, tensor_shape
 from looplift.patterns.graph.values import subgraphs, with_inner
 from looplift.patterns.graph.view import LoopView, ScanView, is_any_loop, well_formed
 from looplift.patterns.graph.walk import places, views
 
 _DECLARED = "looplift.declared_inside"
+
+_MADE_UP = "looplift.names"
+"""Key in a graph's ``meta``: the names of extents that were made up for values of it, with the value and the axis."""
 
 NOTE = "looplift.declared"
 """Key in the ``meta`` of a body's input or output: the shape that the model declared of it."""
@@ -33,7 +37,8 @@ class Declared:
     outputs: tuple[ir.Shape | None, ...]
 
     def restore(self, model: ir.Model) -> None:
-        """Declares them again, and takes away the names that `forget_declared` gave to extents."""
+        """Declares them again, and takes away the names that extents got."""
+        model.graph.meta.pop(_MADE_UP, None)
         for graph in (place.graph for place in places(model)):
             for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
                 if value.shape is not None and not all(dim is None or is_public(dim) for dim in _dims(value.shape)):
@@ -117,7 +122,7 @@ def _name_inputs(graph: ir.Graph) -> None:
     for value in graph.inputs:
         if value.shape is None:
             continue
-        dims: list[Dim] = [dim if not isinstance(dim, int) or dim >= 0 else None for dim in _dims(value.shape)]
+        dims: list[Dim] = [None if _means_nothing(dim) else dim for dim in _dims(value.shape)]
         if value.const_value is not None:
             default = tensor_shape(value.const_value)
             if len(default) != len(dims):
@@ -131,6 +136,11 @@ def _name_inputs(graph: ir.Graph) -> None:
             dims[axis] = name if dim is None else dim
         taken |= {dim for dim in dims if isinstance(dim, str)}
         value.shape = ir.Shape(dims)
+
+
+def _means_nothing(dim: Dim) -> bool:
+    """Whether an extent is no number, or has a name that would be taken for several."""
+    return dim < 0 if isinstance(dim, int) else dim is not None and JOINT in dim
 
 
 def prove_shapes(model: ir.Model) -> bool:
@@ -149,44 +159,76 @@ def name_extents(model: ir.Model) -> bool:
     return prove([node for node in graph if node in feeds], Types(), model.opset_imports.get("", 1), names_of(graph))
 
 
-def names_of(graph: ir.Graph) -> frozenset[Dim]:
-    """The names of the extents of a graph's inputs."""
-    return frozenset(dim for value in graph.inputs for dim in _dims(value.shape) if isinstance(dim, str))
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """The names of extents that hold wherever they are read.
+
+    Attributes:
+        given: those of the graph's inputs.
+        made_up: of extents that nothing is known of, when they first came up: in the graph itself, each of whose
+            nodes runs once, so that a name means one number. By which value they came up, with the axis.
+    """
+
+    given: frozenset[Dim]
+    made_up: dict[str, tuple[ir.Value, int]]
+
+    def new(self, value: ir.Value, axis: int) -> str:
+        """A name for an extent of this value."""
+        name = f"{value.name}{PRIVATE}{len(self.made_up)}.{axis}"
+        while name in self.made_up or name in self.given:
+            name += PRIVATE
+        self.made_up[name] = value, axis
+        return name
+
+    def worth(self, dim: Dim, value: ir.Value | None = None) -> int:
+        """How much an extent says: a number more than a given name, and that more than one made up, or made of others;
+        least the one that was made up for this very value; nothing a name that is no one's."""
+        if dim is None or isinstance(dim, int):
+            return 0 if dim is None else 4
+        if dim in self.given:
+            return 3
+        if not all(part in self.given or part in self.made_up for part in parts(dim)):
+            return 0
+        return 1 if dim in self.made_up and self.made_up[dim][0] is value else 2
 
 
-def prove(nodes: list[ir.Node], known: Types, opset: int, names: frozenset[Dim]) -> bool:
-    """What `prove_shapes` does, for some nodes of a graph, given what is known around them."""
+def names_of(graph: ir.Graph) -> Names:
+    """The names of extents that there are in a graph."""
+    given = frozenset(dim for value in graph.inputs for dim in _dims(value.shape) if isinstance(dim, str))
+    return Names(given, graph.meta.setdefault(_MADE_UP, {}))
+
+
+def prove(nodes: list[ir.Node], known: Types, opset: int, names: Names, *, inside: bool = False) -> bool:
+    """What `prove_shapes` does, for some nodes of the model's graph or of one inside it, given what is known there."""
     changed = False
     for node in nodes:
         for value, fact in zip(node.outputs, infer_node(node, known, opset), strict=True):
             if fact.dtype is not None and value.type is None:
                 value.type, changed = ir.TensorType(fact.dtype), True
             if fact.shape is not None and isinstance(value.type, ir.TensorType):
-                changed |= _improve(value, fact.shape, names)
+                changed |= _improve(value, fact.shape, names, inside=inside)
         view = well_formed(node, opset)
-        inside = known if view is None else known.with_body(view)
+        facts = known if view is None else known.with_body(view)
         for inner in subgraphs(node):
-            changed |= prove(list(inner), inside, opset, names)
+            changed |= prove(list(inner), facts, opset, names, inside=True)
     return changed
 
 
-def _improve(value: ir.Value, shape: tuple[Dim, ...], names: frozenset[Dim]) -> bool:
-    """A number beats a name, and an input's name any other."""
+def _improve(value: ir.Value, shape: tuple[Dim, ...], names: Names, *, inside: bool) -> bool:
+    """Takes what says more than what is known."""
     old = [None] * len(shape) if value.shape is None else _dims(value.shape)
     if len(old) != len(shape):
         return False
-    known = [dim if isinstance(dim, int) or dim in names else None for dim in shape]
-    dims = [new if _is_better(before, new, names) else before for before, new in zip(old, known, strict=True)]
+    dims = [
+        new if names.worth(new, value) > names.worth(before, value) else before
+        for before, new in zip(old, shape, strict=True)
+    ]
+    if not inside:
+        dims = [names.new(value, axis) if names.worth(dim) == 0 else dim for axis, dim in enumerate(dims)]
     if value.shape is not None and dims == old:
         return False
     value.shape = ir.Shape(dims)
     return True
-
-
-def _is_better(old: Dim, new: Dim, names: frozenset[Dim]) -> bool:
-    return new is not None and (
-        old is None or (not isinstance(old, int) and (isinstance(new, int) or old not in names))
-    )
 
 
 def _dims(shape: ir.Shape | None) -> list[Dim]:

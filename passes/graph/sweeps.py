@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from looplift.passes.graph.body_types import enclosing, types_around, while_unchanged
-from looplift.passes.graph.shapes import feeding_loops, names_of, prove
-from looplift.patterns.graph.types import Dim, Types
+from looplift.passes.graph.shapes import Names, feeding_loops, names_of, prove
+from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.view import View, well_formed
 from looplift.patterns.graph.walk import Place, loops
 
@@ -70,7 +70,7 @@ class _Extents:
         self._nodes: Iterator[ir.Node] = iter(model.graph)
         self._due: ir.Node | None = next(self._nodes, None)
         self._feeding: set[ir.Node] = set()
-        self._given: frozenset[Dim] = frozenset()
+        self._names: Names | None = None
 
     def follow_to(self, loop: ir.Node) -> bool:
         """Does so up to the node of the model's graph that is this loop or holds it; whether anything got a name."""
@@ -79,10 +79,11 @@ class _Extents:
         if target.graph is not self._model.graph:
             return False
         if self.changed and not self._feeding:
-            self._feeding, self._given = feeding_loops(self._model.graph), names_of(self._model.graph)
+            self._feeding, self._names = feeding_loops(self._model.graph), names_of(self._model.graph)
         while self._due is not None and self._due is not target:
             if self.changed and self._due.graph is target.graph and self._feeds_loops(self._due):
-                named |= prove([self._due], Types(), self._model.opset_imports.get("", 1), self._given)
+                names = self._names or names_of(self._model.graph)
+                named |= prove([self._due], Types(), self._model.opset_imports.get("", 1), names)
             self._due = next(self._nodes, None)
         return named
 

@@ -23,6 +23,9 @@ LIMIT = 4096
 
 None of the values that go into a constant may be larger, or its bytes more than those of so many int64."""
 
+UNKNOWN_EXTENT = -1
+"""Stands for an extent that is not known among known ones, which are never negative."""
+
 INT64_MAX, INT64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
@@ -55,8 +58,10 @@ def _fold_new(value: ir.Value, opset: int, depth: int, known: dict[int, Array | 
         return None
     if node.op_type == "Constant":
         return _small(constant_tensor(value))
-    if node.op_type == "Shape":
-        return _static_shape(node, opset)
+    if node.op_type == "Shape" or node.op_type in ("Gather", "Slice"):
+        extents = _extents(value, opset, depth, known)
+        if extents is not None or node.op_type == "Shape":
+            return None if extents is None or (extents == UNKNOWN_EXTENT).any() else extents
     if node.op_type == "CastLike":
         return _cast_like(node, opset, depth, known)
     if not has(node, Trait.FOLDS) or has_references(node):
@@ -95,14 +100,23 @@ def _small(tensor: ir.TensorProtocol | None) -> Array | None:
     return tensor.numpy()
 
 
-def _static_shape(node: ir.Node, opset: int) -> Array | None:
+def _extents(value: ir.Value, opset: int, depth: int, known: dict[int, Array | None]) -> Array | None:
+    """What is taken from the shape of a value of known rank; `UNKNOWN_EXTENT` for an extent that is no number."""
+    node = value.producer()
+    if not is_standard(node, "Shape", "Cast", "Gather", "Slice") or has_references(node) or depth > 64:
+        return None
     source = node.inputs[0]
-    if source is None or source.shape is None or has_references(node):
+    if source is None:
         return None
-    dims = [dim for dim in source.shape if isinstance(dim, int)]
-    if len(dims) < len(source.shape):
+    if node.op_type == "Shape":
+        dims = [dim if isinstance(dim, int) else UNKNOWN_EXTENT for dim in source.shape or ()]
+        return None if source.shape is None else np.array(dims[shape_part(node)], np.int64)
+    taken = _extents(source, opset, depth + 1, known)
+    others = None if taken is None else [x if x is None else _fold(x, opset, depth + 1, known) for x in node.inputs[1:]]
+    if others is None or any(x is not None and y is None for x, y in zip(node.inputs[1:], others, strict=True)):
         return None
-    return np.array(dims[shape_part(node)], np.int64)
+    found = _evaluate(node, [taken, *others], opset)
+    return found if found is not None and found.dtype in (np.int32, np.int64) else None
 
 
 def shape_part(node: ir.Node) -> slice:

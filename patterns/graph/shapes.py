@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -21,6 +23,41 @@ Seen = dict[int, "Dims | None"]
 
 MOST = 4096
 """Entries of a tensor of extents."""
+
+PRIVATE = "#"
+"""Marks a symbol that is not the model's: of an extent with no name, or of what others broadcast to."""
+
+JOINT = f"{PRIVATE}|"
+"""Stands between the symbols in the symbol of what they broadcast to."""
+
+MOST_JOINT = 16
+"""Symbols in one."""
+
+
+def parts(dim: str) -> frozenset[str]:
+    """The symbols that broadcast to this extent, each of which is 1 or this extent: itself, if it is no joint one."""
+    return frozenset(dim.split(JOINT))
+
+
+def spoken(dim: Dim) -> str:
+    """An extent for people: one without a name as ``'value:axis'``, one that others broadcast to by all of these."""
+    if dim is None or isinstance(dim, int):
+        return "?" if dim is None else str(dim)
+    return "|".join(repr(_UNNAMED.sub(r":\2", part)) for part in sorted(parts(dim)))
+
+
+_UNNAMED = re.compile(rf"{PRIVATE}(\d+\.)?(\d+){PRIVATE}*$")
+"""How the name of an extent without a name ends: perhaps with a number, and with the axis."""
+
+
+def broadcasts_into(dim: Dim, to: Dim) -> bool:
+    """Whether an extent is, for certain, 1 or the other one.
+
+    That one is the extent of a tensor that is there, so what it was made of by broadcasting did broadcast.
+    """
+    if dim == 1 or (dim is not None and dim == to):
+        return True
+    return isinstance(dim, str) and isinstance(to, str) and parts(dim) <= parts(to)
 
 
 def entries(
@@ -193,9 +230,14 @@ def expanded(shape: Dims | None, target: Dims | None) -> Dims | None:
     """The result's shape of Expand: both broadcast together."""
     if shape is None or target is None:
         return None
-    rank = max(len(shape), len(target))
-    pairs = zip((1,) * (rank - len(shape)) + shape, (1,) * (rank - len(target)) + target, strict=True)
-    return tuple(_broadcast(left, right) for left, right in pairs)
+    return broadcast([shape, target])
+
+
+def broadcast(shapes: Sequence[Dims]) -> Dims:
+    """The shape to which these broadcast, if they do."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(functools.reduce(_broadcast, dims) for dims in zip(*padded, strict=True))
 
 
 def _broadcast(left: Dim, right: Dim) -> Dim:
@@ -203,6 +245,9 @@ def _broadcast(left: Dim, right: Dim) -> Dim:
         return left
     if left == 1 or right == 1:
         return right if left == 1 else left
+    if isinstance(left, str) and isinstance(right, str):
+        both = parts(left) | parts(right)
+        return JOINT.join(sorted(both)) if len(both) <= MOST_JOINT else None
     # Extents that differ and go together: the one that is known not to be 1 is the result.
     known = [dim for dim in (left, right) if isinstance(dim, int)]
     return known[0] if len(known) == 1 else None

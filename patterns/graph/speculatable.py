@@ -18,6 +18,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import STANDARD, Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import DOMAIN
+from looplift.patterns.graph.shapes import broadcasts_into
 from looplift.patterns.graph.slices import constant_ints, distinct_axes, in_range, known_axes, slice_bounds
 from looplift.patterns.graph.types import Dim, TensorType, Types, infer_node
 from looplift.patterns.graph.values import has_subgraphs, subgraphs, with_inner
@@ -79,7 +80,8 @@ def broadcast_perhaps(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:
 def broadcast_surely(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:
     """Whether tensors of these shapes broadcast, whatever their symbols stand for.
 
-    A symbol broadcasts with 1 and itself: against another one, or a number, it may stand for one that does not fit.
+    A symbol broadcasts with 1, itself, and what it and others broadcast to: against another one, or a number, it may
+    stand for one that does not fit.
     """
     open_shapes = [shape for shape in shapes if shape is None or any(dim != 1 for dim in shape)]
     if len(open_shapes) <= 1:
@@ -91,7 +93,7 @@ def broadcast_surely(shapes: Sequence[tuple[Dim, ...] | None]) -> bool:
 def _axes_agree(shapes: list[tuple[Dim, ...]]) -> bool:
     for axis in range(1, max(map(len, shapes)) + 1):
         extents = [shape[-axis] for shape in shapes if axis <= len(shape) and shape[-axis] != 1]
-        if len(extents) > 1 and (None in extents or len(set(extents)) > 1):
+        if len(extents) > 1 and not any(all(broadcasts_into(x, widest) for x in extents) for widest in extents):
             return False
     return True
 

@@ -21,7 +21,18 @@ from looplift.patterns.graph.operator_types import Fact, operator_types
 from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.shapes import Dim, entries, expanded, range_extent, reshaped, sliced_shape
+from looplift.patterns.graph.shapes import (
+    PRIVATE,
+    Dim,
+    broadcast,
+    broadcasts_into,
+    entries,
+    expanded,
+    range_extent,
+    reshaped,
+    sliced_shape,
+    spoken,
+)
 from looplift.patterns.graph.values import defined_in, has_subgraphs, subgraphs
 from looplift.patterns.graph.view import LoopView, View, is_any_loop, view_of
 
@@ -59,13 +70,10 @@ class TensorType:
 
     def __str__(self) -> str:
         dtype = self.dtype.name.lower() if self.dtype is not None else "?"
-        return dtype + ("[...]" if self.shape is None else str([d if d is not None else "?" for d in self.shape]))
+        return dtype + ("[...]" if self.shape is None else f"[{', '.join(map(spoken, self.shape))}]")
 
 
 UNKNOWN = TensorType()
-
-PRIVATE = "#"
-"""Marks a symbol that this module made up for an extent with no name."""
 
 
 def is_public(dim: Dim) -> bool:
@@ -329,7 +337,7 @@ def _broadcasts_into(element: tuple[Dim, ...] | None, shape: tuple[Dim, ...] | N
     if element is None or shape is None or len(element) > len(shape):
         return False
     pairs = zip(reversed(element), reversed(shape), strict=False)
-    return all(x == 1 or (x is not None and x == y) or (isinstance(y, int) and y != 1) for x, y in pairs)
+    return all(broadcasts_into(x, y) or (isinstance(y, int) and y != 1) for x, y in pairs)
 
 
 def _infer_if(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...]:
@@ -355,6 +363,8 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     """
     if not has(node, Trait.INFERRED):
         return None
+    if has(node, Trait.BROADCASTS):
+        return _broadcast_shape(node, fact, known)
     if node.op_type not in ("ConstantOfShape", "Expand", "Range", "Reshape", "Slice") or fact.dtype is None:
         return fact.shape
     if node.op_type == "Slice":
@@ -376,6 +386,17 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     else:
         shape = reshaped(before, target, allow_zero=node.attributes.get_int("allowzero", None) == 1)
     return fact.shape if shape is None else shape
+
+
+def _broadcast_shape(node: ir.Node, fact: TensorType, known: Types) -> tuple[Dim, ...] | None:
+    """ONNX's inference has no name for what extents of different names broadcast to."""
+    shapes = [known[value].shape for value in node.inputs]
+    if fact.shape is None or None not in fact.shape:
+        return fact.shape
+    joint = broadcast([shape for shape in shapes if shape is not None])
+    if None in shapes or len(joint) != len(fact.shape):
+        return fact.shape
+    return tuple(y if x is None else x for x, y in zip(fact.shape, joint, strict=True))
 
 
 __all__ = [

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from looplift.patterns.graph.constants import constant
 from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
-from looplift.patterns.graph.shapes import entries
+from looplift.patterns.graph.shapes import broadcasts_into, entries
 from looplift.patterns.graph.slices import distinct_axes, known_axes
 from looplift.patterns.graph.speculatable import broadcast_surely, is_total
 from looplift.patterns.graph.types import Dim, Types
@@ -57,7 +57,7 @@ def expands_surely(shape: Sequence[Dim] | None, to: Sequence[Dim] | None) -> boo
     """Whether a tensor of the first shape expands to the second one, for certain."""
     if shape is None or to is None or len(shape) > len(to):
         return False
-    return all(x == 1 or (x is not None and x == y) for x, y in zip(reversed(shape), reversed(to), strict=False))
+    return all(broadcasts_into(x, y) for x, y in zip(reversed(shape), reversed(to), strict=False))
 
 
 def _axis(node: ir.Node, types: Types, default: int) -> int | None:

@@ -23,9 +23,10 @@ import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from looplift.passes.graph.shapes import forget_declared, prove_shapes
+from looplift.passes.graph.shapes import forget_declared, names_of, prove_shapes
 from looplift.passes.opsets import NEWEST, OLDEST
 from looplift.patterns.graph.operators import TRAITS, Trait
+from looplift.patterns.graph.shapes import parts
 from tests.helpers import model
 from tests.patterns.audit_programs import PROGRAMS
 
@@ -140,17 +141,28 @@ class Runs:
 
 
 def claims(proto: onnx.ModelProto) -> dict[str, tuple[ir.DataType | None, list[int | str | None] | None]]:
-    """What is taken as proof of each output."""
+    """What is taken as proof of each output; a name that was made up says nothing."""
     subject = ir.from_proto(proto)
     forget_declared(subject)
     prove_shapes(subject)
+    names = dict.fromkeys(names_of(subject.graph).made_up)
     return {
         value.name or "": (
             value.dtype,
-            None if value.shape is None else [dim if isinstance(dim, int) else dim.value for dim in value.shape],
+            None if value.shape is None else [names.get(dim, dim) for dim in dims_of(value)],
         )
         for value in subject.graph.outputs
     }
+
+
+def dims_of(value: ir.Value) -> list[int | str | None]:
+    return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+
+
+def size_of(dim: str, sizes: dict[str, int]) -> int | None:
+    """What a symbol stands for: a joint one for what its parts broadcast to, which they do where something came out."""
+    found = {sizes.get(part) for part in parts(dim)}
+    return None if None in found else next(iter(found - {1}), 1)
 
 
 def wrong(claim: tuple[Any, Any], array: np.ndarray, sizes: dict[str, int]) -> bool:
@@ -160,7 +172,7 @@ def wrong(claim: tuple[Any, Any], array: np.ndarray, sizes: dict[str, int]) -> b
         return True
     if dims is None:
         return False
-    known = [sizes.get(dim) if isinstance(dim, str) else dim for dim in dims]
+    known = [size_of(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
     return len(known) != array.ndim or any(
         x is not None and x != size for x, size in zip(known, array.shape, strict=True)
     )

@@ -131,3 +131,87 @@ def test_declarations_come_back():
 def test_the_default_of_an_input_has_its_say():
     found = shapes("g (float[4] x) => (float[?] a) <float[2] x = {1, 2}> { a = Neg(x) }")
     assert found["a"] != [4]
+
+
+def layer(k: int, data: str, factor: str) -> str:
+    """A state made as zeros in the shape of row 0 of `data`, updated from its row i."""
+    return f"""
+      r{k} = Gather<axis = 1>({data}, zero)
+      e{k} = Shape(r{k})
+      h{k} = ConstantOfShape(e{k})
+      l{k} = Shape({data})
+      t{k} = Gather<axis = 0>(l{k}, one)
+      f{k}, y{k} = Loop (t{k}, , h{k}) <body = b{k} (int64 i{k}, bool ci{k}, float[?,?] p{k}) => (bool co{k}, float[?,?] q{k}, float[?,?] o{k}) {{
+        co{k} = Identity(ci{k})
+        g{k} = Gather<axis = 1>({factor}, i{k})
+        b{k} = Gather<axis = 1>({data}, i{k})
+        m{k} = Mul(g{k}, p{k})
+        q{k} = Add(m{k}, b{k})
+        o{k} = Identity(q{k})
+      }}>
+      z{k} = Transpose<perm = [1, 0, 2]>(y{k})"""
+
+
+UNKNOWN_ROWS = """g (float[N] x, float[M] u, int64[3] s, int64[3] s2) => (float[?,?] f, float[?,?,?] z) {{
+      zero = Constant<value = int64 {{0}}>()
+      one = Constant<value = int64 {{1}}>()
+      d = Reshape(x, s)
+      other = Reshape(u, s2)
+      {body}
+      f = Identity({final})
+      z = Identity({stack})
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "loops"),
+    [
+        ("a = Sigmoid(d)" + layer(1, "d", "a"), 1),
+        ("a = Mul(other, d)" + layer(1, "a", "other"), 1),
+        ("a = Mul(other, d) c = Add(a, d)" + layer(1, "c", "d"), 1),
+        ("a = Sigmoid(d)" + layer(1, "d", "a") + "c2 = Sigmoid(z1)" + layer(2, "z1", "c2"), 2),
+    ],
+    ids=["one extent", "what it is broadcast from", "part of a chain", "two layers"],
+)
+def test_a_state_in_the_shape_of_a_row_of_unknown_extents(body, loops):
+    text = UNKNOWN_ROWS.format(body=body, final=f"f{loops}", stack=f"z{loops}")
+    before = model(text)
+    report = looplift.explain(before)
+    assert [finding.lifted for finding in report] == [True] * loops, str(report)
+    numbers = np.arange(-6, 6, dtype=np.float32)
+    for rows in ([2, 3, 2], [2, 0, 2], [1, 12, 1], [0, 3, 2], [2, 1, 6]):
+        size = int(np.prod(rows))
+        feed = {"x": numbers[:size], "u": numbers[:size], "s": np.array(rows), "s2": np.array(rows)}
+        narrow = {"u": numbers[: rows[0] * rows[1]], "s2": np.array([rows[0], rows[1], 1])}
+        assert_lifted_same(before, feed, *([feed | narrow] if "other, d" in body else []))
+
+
+def test_a_state_in_the_shape_of_something_else():
+    report = looplift.explain(model(UNKNOWN_ROWS.format(body=layer(1, "d", "other"), final="f1", stack="z1")))
+    assert not report[0].lifted
+    assert "may change its shape" in report[0].reason
+    report = looplift.explain(
+        model(UNKNOWN_ROWS.format(body="a = Mul(d, other)" + layer(1, "d", "a"), final="f1", stack="z1"))
+    )
+    assert not report[0].lifted
+
+
+def test_extents_without_a_name_get_one_where_they_come_up():
+    found = shapes(
+        """g (float[N,4] x, int64[2] s, bool[N] c) => (float[N,4] a) {
+          r = Reshape(x, s)
+          a = Neg(r)
+          t = Transpose(a)
+          k = Compress<axis = 0>(x, c)
+          j = Add(k, x)
+        }"""
+    )
+    assert found["r"] == found["a"] == found["t"][::-1]
+    assert found["j"] == ["#|".join(sorted([found["k"][0], "N"])), 4]
+    assert len({*found["r"], found["k"][0]}) == 3
+
+
+def test_a_name_of_a_joint_extent_is_not_believed():
+    found = shapes('g (float["a#|b"] x, float[a] y) => (float[?] z) { z = Neg(x) w = Add(y, x) }')
+    assert found["z"] == ["x#0"]
+    assert found["w"] == ["a#|x#0"]

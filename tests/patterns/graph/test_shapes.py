@@ -1,7 +1,12 @@
 """Shapes that a graph computes with."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from looplift.patterns.graph.shapes import broadcast, broadcasts_into, parts
+from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.types import Types, infer_node
 from tests.helpers import model
 
@@ -39,6 +44,17 @@ from tests.helpers import model
         ("c = Concat<axis=0>(last, six)\n y = Reshape(z, c)", ("A", 6)),
         ("c = Concat<axis=0>(last, two)\n y = Reshape(z, c)", (None, 2)),
         ("c = Concat<axis=0>(b, last)\n y = Reshape(z, c)", (None, None)),
+        # extents that are numbers, picked out of a shape of which some are not
+        ("t = Shape(z)\n g = Gather(t, last)\n h = Div(g, two)\n y = Slice(z, zero, h, two)", ("A", 2, 1)),
+        ("t = Shape(z)\n g = Slice(t, one, two)\n y = Slice(z, zero, g, two)", ("A", 2, 2)),
+        ("t = Shape(z)\n c = Cast<to=6>(t)\n g = Slice(c, one, two)\n y = Slice(z, zero6, g, two6)", ("A", 2, 2)),
+        ("t = Shape(z)\n g = Gather(t, zero)\n y = Slice(z, zero, g, two)", ("A", 2, None)),
+        # what two names broadcast to
+        ("f = Unsqueeze(w, one)\n y = Expand(f, shape_x)", ("A#|B", 3)),
+        ("f = Unsqueeze(w, one)\n y = Add(f, x)", ("A#|B", 3)),
+        ("f = Unsqueeze(w, one)\n g = Add(f, x)\n y = Mul(x, g)", ("A#|B", 3)),
+        ("f = Unsqueeze(w, one)\n g = Add(f, x)\n h = Shape(g)\n y = Expand(v, h)", ("A#|B", 3)),
+        ("f = Slice(x, one, top, zero)\n y = Add(f, x)", (None, 3)),
         # torch's Expand to a shape in which -1 stands for "as before", which no extent is
         ("y = Expand(v, chosen)", ("A", 3)),
     ],
@@ -54,6 +70,8 @@ def test_shapes_follow_the_computation(nodes, shape):
         zero = Constant<value_ints = [0]>()
         axis1 = Constant<value_ints = [1]>()
         two = Constant<value_ints = [2]>()
+        zero6 = Cast<to = 6>(zero)
+        two6 = Cast<to = 6>(two)
         six = Constant<value_ints = [6]>()
         s0 = Constant<value_int = 0>()
         s1 = Constant<value_int = 1>()
@@ -73,3 +91,27 @@ def test_shapes_follow_the_computation(nodes, shape):
         for output, fact in zip(node.outputs, infer_node(node, known, 17), strict=True):
             known = known.with_value(output, fact)
     assert known[subject.graph.outputs[0]].shape == shape
+
+
+@given(st.lists(st.lists(st.sampled_from([1, 2, "A", "B", "C"]), max_size=3), min_size=2, max_size=4), st.data())
+def test_a_joint_extent_is_what_broadcasting_gives(lists, data):
+    """Of whatever sizes, where they broadcast; what broadcasts for certain always does, with the result, too."""
+    shapes, sizes = [*map(tuple, lists)], {name: data.draw(st.sampled_from([0, 1, 2, 5])) for name in "ABC"}
+    joint = broadcast(shapes)
+    try:
+        found = np.broadcast_shapes(*(tuple(sizes.get(dim, dim) for dim in shape) for shape in shapes))
+    except ValueError:
+        assert not broadcast_surely(shapes)
+        return
+    for claim, extent in zip(joint, found, strict=True):
+        assert claim is None or extent == (size_of(claim, sizes) if isinstance(claim, str) else claim)
+    for shape in shapes:
+        for dim, claim, extent in zip(reversed(shape), reversed(joint), reversed(found), strict=False):
+            assert not broadcasts_into(dim, claim) or sizes.get(dim, dim) in (1, extent)
+    if None not in joint and 2 not in joint:
+        assert broadcast_surely([joint, *shapes])
+
+
+def size_of(dim, sizes):
+    """What the parts of a joint extent broadcast to."""
+    return next(iter({sizes[part] for part in parts(dim)} - {1}), 1)
