@@ -14,6 +14,7 @@ import onnx_ir as ir
 from looplift import bounds, doors, graphsurgeon, legality, storage
 from looplift.passes.graph import clone as copies
 from looplift.passes.graph import order
+from looplift.passes.graph.assumed_dims import AssumedDims
 from looplift.runtime.errors import LoopliftError
 
 ModelLike = Any
@@ -22,11 +23,13 @@ ModelLike = Any
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What the user gave, read as far as needed: a proto (with the folder of its external data) or an IR model."""
+    """What the user gave, read as far as needed: a proto (with the folder of its external data) or an IR model; and
+    what the user says of its inputs' sizes."""
 
     given: ModelLike
     proto: onnx.ModelProto | None
     folder: str = ""
+    assumed: AssumedDims = dataclasses.field(default_factory=AssumedDims)
 
     @property
     def name(self) -> str:
@@ -78,22 +81,23 @@ def to_ir(source: Source) -> ir.Model:
     """The model in the IR, nodes sorted and names distinct along every line of scopes.
 
     Weights are not copied: tensors refer to the proto's, or to the file they lie in. An IR model that was given is
-    not changed; it is cloned if names have to be.
+    not changed; it is cloned if names or declared sizes have to be.
 
     Raises:
         LoopliftError: the model is not legal (see `legality.require_legal`), the IR can't hold it, or an IR model that
-            was given is not sorted.
+            was given is not sorted, or has no dims of such names.
     """
     if source.proto is None:
         given: ir.Model = source.given
         order.require_sorted(given)
-        if not legality.shadowing_values(given):
+        if not legality.shadowing_values(given) and not source.assumed:
             return given
         model = copies.clone(given)
     else:
         model = _import(source.proto, source.folder)
         copies.own_tensors(model)
     legality.unshadow(model)
+    source.assumed.write_into(model)
     return model
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar, overload
 
 import onnx
@@ -11,6 +14,7 @@ import onnx_ir as ir
 from looplift import interop, legality
 from looplift.pages.sketch import figures_of
 from looplift.passes import run_pipeline
+from looplift.passes.graph.assumed_dims import AssumedDims
 from looplift.passes.graph.names import fix_names
 from looplift.passes.journal import Watch
 from looplift.passes.lift.definitions import add_definitions
@@ -26,12 +30,32 @@ Model = TypeVar("Model")
 
 @overload
 def optimize(
-    model: str | os.PathLike[str], target: str = ..., exact: bool = ..., definitions: str = ...
+    model: str | os.PathLike[str],
+    target: str = ...,
+    exact: bool = ...,
+    definitions: str = ...,
+    *,
+    dims: Mapping[str, int] = ...,
+    same_dims: Iterable[tuple[str, str]] = ...,
 ) -> onnx.ModelProto: ...
 @overload
-def optimize(model: Model, target: str = ..., exact: bool = ..., definitions: str = ...) -> Model: ...
 def optimize(
-    model: interop.ModelLike, target: str = "kernel", exact: bool = True, definitions: str = "fast"
+    model: Model,
+    target: str = ...,
+    exact: bool = ...,
+    definitions: str = ...,
+    *,
+    dims: Mapping[str, int] = ...,
+    same_dims: Iterable[tuple[str, str]] = ...,
+) -> Model: ...
+def optimize(
+    model: interop.ModelLike,
+    target: str = "kernel",
+    exact: bool = True,
+    definitions: str = "fast",
+    *,
+    dims: Mapping[str, int] = MappingProxyType({}),
+    same_dims: Iterable[tuple[str, str]] = (),
 ) -> interop.ModelLike:
     """Lifts the loops of a model that are known recurrences; leaves the others as they are.
 
@@ -42,15 +66,19 @@ def optimize(
         exact: results keep the same bits. False also allows rewrites that round differently.
         definitions: ``"fast"`` defines the nodes by what ``"standard"`` writes in their place, where one form is right
             for all of an op; ``"loop"`` by a Loop, for engines whose CumSum adds in another order (docs/targets.md).
+        dims: sizes that dims of the inputs will have, by name, or by input and axis (``"x:0"``). The result takes no
+            inputs of other sizes. Where the model has no loops, it is given back as it is.
+        same_dims: pairs of dims that will be equal. Nobody checks that when the result runs.
 
     Returns:
         A new model of the kind that was given; a path gives a ``ModelProto``, with external data taken in if that
         fits into one proto (2 GB).
 
     Raises:
-        LoopliftError: the model is not legal ONNX, or the target or the kind of definitions is not known.
+        LoopliftError: the model is not legal ONNX, the target or the kind of definitions is not known, or the inputs
+            have no such dims.
     """
-    source = interop.read(model)
+    source = with_dims(interop.read(model), dims, same_dims)
     result, _ = lift(source, target=target, exact=exact, definitions=definitions)
     return interop.unchanged(source) if result is None else interop.from_ir(result, source)
 
@@ -90,13 +118,27 @@ def _lift(
         raise
 
 
-def explain(model: interop.ModelLike, target: str = "kernel", exact: bool = True) -> Report:
+def with_dims(source: interop.Source, dims: Mapping[str, int], same_dims: Iterable[tuple[str, str]]) -> interop.Source:
+    """The source with what is said of its inputs' sizes."""
+    return dataclasses.replace(source, assumed=AssumedDims(dict(dims), tuple(same_dims)))
+
+
+def explain(
+    model: interop.ModelLike,
+    target: str = "kernel",
+    exact: bool = True,
+    *,
+    dims: Mapping[str, int] = MappingProxyType({}),
+    same_dims: Iterable[tuple[str, str]] = (),
+) -> Report:
     """Says for every Loop and Scan what it computes, and whether `optimize` lifts it or why not.
 
     Args:
         model: as for `optimize`. Not changed.
         target: as for `optimize`.
         exact: as for `optimize`.
+        dims: as for `optimize`.
+        same_dims: as for `optimize`.
 
     Returns:
         One ``Finding`` per loop; ``str()`` gives a text. A model that is not legal gives a report too: its
@@ -105,7 +147,7 @@ def explain(model: interop.ModelLike, target: str = "kernel", exact: bool = True
     Raises:
         LoopliftError: a file that can't be read, or something that is not a model.
     """
-    source = interop.read(model)
+    source = with_dims(interop.read(model), dims, same_dims)
     try:
         before, after, findings = _lift(source, target=target, exact=exact)
     except LoopliftError as error:

@@ -18,6 +18,10 @@ STILL = ": never changes"
 """How the sentence of an invariant carry ends."""
 
 
+NOT_LIFTED = ("reduced", "left, simplified", "left")
+"""What becomes of loops that are not lifted, the best first (see `outcome`)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Report(Sequence[Finding]):
     """One finding per Loop and Scan of a model.
@@ -64,8 +68,16 @@ class Report(Sequence[Finding]):
         if not self.findings:
             return visible(f"{self.model}: no Loop or Scan")
         outcomes = collections.Counter(map(outcome, self))
-        more = f" ({outcomes['vectorised']} vectorised)" if outcomes["vectorised"] else ""
-        return visible(f"{self.model}: {len(self.lifted)} of {count(len(self), 'loop')} lifted{more}")
+        told = [f"{len(self.lifted)} of {count(len(self), 'loop')} lifted"]
+        told[0] += f" ({outcomes['vectorised']} vectorised)" if outcomes["vectorised"] else ""
+        told += [f"{outcomes[name]} {name}{self._work_left(name)}" for name in NOT_LIFTED if outcomes[name]]
+        return visible(f"{self.model}: {'; '.join(told)}")
+
+    def _work_left(self, name: str) -> str:
+        """What an iteration of the loops with this outcome still runs, all of them together."""
+        those = [finding for finding in self if outcome(finding) == name]
+        before, left = sum(finding.operators for finding in those), sum(finding.left for finding in those)
+        return f" (an iteration runs {left:,} of {count(before, 'operator')})" if left < before else ""
 
     def __str__(self) -> str:
         short = short_names(self)
@@ -115,10 +127,13 @@ def outcome(finding: Finding) -> str:
     """What became of a loop, in a word or two.
 
     ``lifted``: into recurrence nodes; ``vectorised``: into ordinary ops over all iterations, no custom node is needed;
-    ``left, simplified``: it stays with less in it, or in a form that engines run faster; ``left``.
+    ``reduced``: a recurrence was lifted out of it, and a loop is left, of that recurrence alone or of what else there
+    was; ``left, simplified``: it stays with less in it, or in a form that engines run faster; ``left``.
     """
     if finding.lifted:
         return "lifted" if finding.recurrence else "vectorised"
+    if finding.recurrence:
+        return "reduced"
     return "left, simplified" if finding.actions else "left"
 
 
@@ -140,13 +155,17 @@ def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:
 def facts(finding: Finding) -> list[tuple[str, list[str]]]:
     """What there is to tell of a loop, in sentences under labels; labels with nothing to tell are left out."""
     carries, others = _carries(finding)
-    trips = finding.trip_count if finding.trip_count != finding.reason else "not known before the loop runs"
+    work = f"runs {finding.left:,} of {count(finding.operators, 'operator')}" if finding.left else ""
     told = [
         ("reason", [finding.reason]),
         ("computes", others),
-        ("trip count", [trips]),
+        ("trip count", [finding.trip_count]),
         ("carries", numbered(carries)),
         ("done", join_like(finding.actions)),
+        (
+            "an iteration",
+            [work],
+        ),
     ]
     return [(label, lines) for label, lines in told if any(lines)]
 

@@ -19,6 +19,8 @@ from looplift.patterns.loops.evolution import Invariant, Unknown, evolution_of
 from looplift.patterns.loops.rows.appends import Appends, appends_of
 from looplift.patterns.loops.trip import trip_of
 
+UNKNOWN_TRIPS = "not known before the loop runs"
+
 
 def describe_loops(model: ir.Model, journal: Journal) -> None:
     """Notes the trip count and each carry's evolution for every loop."""
@@ -31,7 +33,7 @@ def describe_loops(model: ir.Model, journal: Journal) -> None:
         dependence = Dependence(view, types)
         trip = trip_of(view, types)
         sentences = [f"{carry.previous.name}: {_words(carry, view, types, dependence)}" for carry in view.carries]
-        text = str(trip) if isinstance(trip, Refusal) else trip.fact.fact
+        text = UNKNOWN_TRIPS if isinstance(trip, Refusal) else trip.fact.fact
         journal.describe(node, trip_count=text, carries=sentences)
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from looplift.passes.report import Finding
 from looplift.patterns.engines.onnxruntime.kernels import IN_HALF
 from looplift.patterns.graph.refusal import Refusal
-from looplift.patterns.graph.values import with_inner
+from looplift.patterns.graph.values import held_nodes, with_inner
 from looplift.patterns.graph.walk import every_loop, node_name
 
 ORIGIN = "looplift.origin"
@@ -45,15 +45,22 @@ class Entry:
     carries: list[str] = dataclasses.field(default_factory=list)
     actions: list[str] = dataclasses.field(default_factory=list)
     refusal: str = ""
+    special: bool = False
     not_tried: str = ""
     part_of: str = ""
     settled: bool = False
     order: int = 0
+    operators: int = 0
 
     @property
     def origin(self) -> str:
         """The loop as ``graph path/name``."""
         return f"{self.path.rstrip('/')}/{self.node}"
+
+
+def _work(loop: ir.Node) -> int:
+    """How many operators an iteration runs, without constants and copies; those of loops inside count once."""
+    return sum(node.op_type not in ("Constant", "Identity") for node in held_nodes(loop))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Journal:
         entries = {}
         for k, (node, place) in enumerate(every_loop(model)):
             node.metadata_props[ORIGIN] = str(k)
-            entries[str(k)] = Entry(node_name(node), node.op_type, place.path, order=k)
+            entries[str(k)] = Entry(node_name(node), node.op_type, place.path, order=k, operators=_work(node))
         return cls(entries, care, watch)
 
     def show(self, step: str, model: ir.Model) -> None:
@@ -165,11 +172,18 @@ class Journal:
             entry.trip_count = trip_count or entry.trip_count
             entry.carries = carries if carries is not None else entry.carries
 
-    def refuse(self, node: ir.Node, refusal: Refusal) -> None:
-        """Notes why this loop stays; the latest word counts, unless it is what became of a lifted one."""
+    def refuse(self, node: ir.Node, refusal: Refusal, *, special: bool = False) -> None:
+        """Notes why this loop stays; the latest word counts, unless it is what became of a lifted one.
+
+        Args:
+            node: the loop.
+            refusal: why.
+            special: it says why the loop could not be brought into a form that is easy to read, which tells more than
+                a later refusal that only says that it is in no such form (`Refusal.general`).
+        """
         entry = self.entry(node)
-        if entry is not None and not entry.settled:
-            entry.refusal = str(refusal)
+        if entry is not None and not entry.settled and not (refusal.general and entry.special):
+            entry.refusal, entry.special = str(refusal), special
 
     def too_costly(self, node: ir.Node, refusal: Refusal) -> None:
         """Notes what was not computed to find out more of this loop, and why."""
@@ -194,11 +208,14 @@ class Journal:
 
     def end(self, model: ir.Model, reason: str = "no rule applies") -> tuple[Finding, ...]:
         """Takes the marks off and gives a finding for every original loop; one without any word stays for `reason`."""
-        left = {node.metadata_props.pop(ORIGIN, None) for node, _ in every_loop(model)}
+        left: dict[str | None, int] = {}
+        for node, _ in every_loop(model):
+            mark_left = node.metadata_props.pop(ORIGIN, None)
+            left[mark_left] = left.get(mark_left, 0) + _work(node)
         findings = []
         for mark, entry in sorted(self._entries.items(), key=lambda item: item[1].order):
             whole = self._entries[self._whole(mark)]
-            stays = not left.isdisjoint({mark, self._whole(mark)})
+            stays = mark in left or self._whole(mark) in left
             unread = not (stays or whole.actions or whole.recurrences)
             why = "nothing reads what it makes" if unread else whole.refusal or reason
             if entry.not_tried and not unread:
@@ -214,6 +231,8 @@ class Journal:
                     trip_count=entry.trip_count,
                     carries=tuple(entry.carries),
                     actions=tuple(entry.actions),
+                    operators=entry.operators,
+                    left=left.get(mark, 0),
                 )
             )
         return tuple(findings)

@@ -148,7 +148,8 @@ def _with_care(model: ir.Model, exact: bool, target: str, watch: Watch | None) -
 
 def _untouched(finding: Finding, reason: str = "") -> Finding:
     """What is told of a loop that is left alone after all."""
-    return dataclasses.replace(finding, lifted=False, recurrence="", actions=(), reason=finding.reason or reason)
+    reason = finding.reason or reason
+    return dataclasses.replace(finding, lifted=False, recurrence="", actions=(), reason=reason, left=finding.operators)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _attempt(
     broken = violation(model, work)
     if broken is not None:
         logger.error("the rewritten model is dropped: %s", broken)
-        dropped = tuple(dataclasses.replace(f, lifted=False, reason=broken, actions=()) for f in findings)
+        dropped = tuple(_untouched(dataclasses.replace(finding, reason=broken)) for finding in findings)
         return Attempt(model.clone(), dropped)
     return Attempt(work, findings, unwanted)
 

@@ -19,6 +19,8 @@ class Finding:
         trip_count: how many iterations run, in words.
         carries: a sentence for each carried value.
         actions: what was done to it, in order.
+        operators: how many an iteration runs.
+        left: how many of them are left in loops, of this one or of those that stand for it.
     """
 
     node: str
@@ -30,3 +32,5 @@ class Finding:
     trip_count: str = ""
     carries: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    operators: int = 0
+    left: int = 0

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from looplift import console, interop
 from looplift.bench import bench
 from looplift.cli.codes import DIFFERENT, EQUAL
+from looplift.cli.dims import sizes
 from looplift.optimizer import lift
 from looplift.passes.pipeline import TARGETS
 from looplift.runtime.errors import LoopliftError
@@ -29,8 +30,7 @@ def run(options: argparse.Namespace) -> int:
         if options.inputs:
             feeds = feeds_file.load(options.inputs, model.graph.inputs)
         else:
-            dims = dict(map(_dim, options.dim))
-            feeds = make_one(model, dims=dims, size=options.size, count=options.trips, seed=options.seed)
+            feeds = make_one(model, dims=sizes(options.dim), size=options.size, count=options.trips, seed=options.seed)
         rows = bench(models, feeds, repeat=options.repeat, seconds=options.seconds, device=options.device, progress=say)
     if options.json:
         console.say(console.bench_json(rows, feeds))
@@ -46,10 +46,3 @@ def _lifted(source: interop.Source, target: str) -> ir.Model:
     if result is None:
         raise LoopliftError(f"{source.name} has no Loop or Scan: there is nothing to measure")
     return result
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, _, size = text.rpartition("=")
-    if not (name and size.isdecimal()):
-        raise LoopliftError(f"--dim {text}: write NAME=SIZE, such as N=1000")
-    return name, int(size)

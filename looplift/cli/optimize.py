@@ -9,10 +9,11 @@ import onnx_ir as ir
 
 from looplift import console, interop, storage
 from looplift.cli.codes import EQUAL
+from looplift.cli.dims import pairs, sizes
 from looplift.cli.paths import counterexample, require_outputs
 from looplift.cli.trace import Trace
 from looplift.cli.verify import check, settle
-from looplift.optimizer import lift
+from looplift.optimizer import lift, with_dims
 
 _TIMES = ("before", "after")
 
@@ -23,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     require_outputs({**outputs, "-o": None}, [options.model])  # which -o may be
     require_outputs(outputs, options.inputs)
     with console.working(f"reading {options.model}"):
-        source = interop.read(options.model)
+        source = with_dims(interop.read(options.model), sizes(options.dim), pairs(options.same_dim))
     assert source.proto is not None
     weights = storage.data_files(source.proto, Path(source.folder))
     beside = {"the weights beside -o": f"{options.output}.data"} if weights else {}
@@ -45,24 +46,24 @@ def run(options: argparse.Namespace) -> int:
         [console.report_table(report)] if result is None else [console.report_table(report), console.ops_table(*nodes)]
     )
     if result is not None and options.verify:
-        found = check(options, options.model, result)
+        found = check(options, before if source.assumed else options.model, result)
         if not found:
             console.show(*told)
             return settle(found, options, unwritten=options.output)
         told.append(console.check_table(found))
-    sizes = [storage.bytes_on_disk(options.model)]  # before the output may take its place
+    written = [storage.bytes_on_disk(options.model)]  # before the output may take its place
     _write(source, result, options.output)
-    sizes.append(storage.bytes_on_disk(options.output))
+    written.append(storage.bytes_on_disk(options.output))
     if options.json:
         content = report.to_json(
             target=options.target,
             exact=not options.no_exact,
             nodes=dict(zip(_TIMES, nodes, strict=True)),
-            bytes=dict(zip(_TIMES, sizes, strict=True)),
+            bytes=dict(zip(_TIMES, written, strict=True)),
         )
         storage.write_bytes(content.encode(), options.json)
     console.show(*told)  # only now, since whoever reads may stop at any line
-    console.say(f"wrote {options.output}: {sizes[1]:,} bytes, {sizes[0]:,} before")
+    console.say(f"wrote {options.output}: {written[1]:,} bytes, {written[0]:,} before")
     return EQUAL
 
 

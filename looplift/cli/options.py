@@ -86,6 +86,9 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         "--target", default="kernel", choices=TARGETS, help="custom ops with definitions (default), or only ai.onnx"
     )
     parser.add_argument("--no-exact", action="store_true", help="also rewrite where results round differently")
+    dims = parser.add_argument_group("sizes of inputs; a dim is a name of the model's, or INPUT:AXIS, such as x:0")
+    dims.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help="repeatable")
+    dims.add_argument("--same-dim", action="append", default=[], metavar="A=B", help="are equal, always; repeatable")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +129,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="NPZ", help="one array per input; made up if not given")
     group = parser.add_argument_group("inputs that are made up")
     group.add_argument("--trips", type=_trips, default=1000, help="what decides how often loops run (%(default)s)")
-    group.add_argument("--dim", action="append", default=[], metavar="N=SIZE", help="a symbolic dim; repeatable")
+    group.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help="a symbolic dim; repeatable")
     group.add_argument("--size", type=_whole, default=100, help="of the other unknown dims (%(default)s)")
     group.add_argument("--seed", type=_whole, default=0, help="they follow from it (%(default)s)")
     group = parser.add_argument_group("measurement")

@@ -20,12 +20,12 @@ def run(options: argparse.Namespace) -> int:
     return settle(check(options, options.original, options.model), options)
 
 
-def check(options: argparse.Namespace, original: str, model: interop.ModelLike) -> Check:
-    """Compares two models as the options say."""
+def check(options: argparse.Namespace, original: interop.ModelLike, model: interop.ModelLike) -> Check:
+    """Compares two models as the options say; the original is a path, or what was read from ``options.model``."""
     ports = interop.to_ir(interop.read(original)).graph.inputs if options.inputs else ()
     given = [feeds_file.load(path, ports) for path in options.inputs]
     # What is made up is small; inputs that a person gives may be large.
-    allowance = memory.allowance(storage.bytes_on_disk(original))
+    allowance = memory.allowance(storage.bytes_on_disk(original if isinstance(original, str) else options.model))
     bound = contextlib.nullcontext() if given else memory.at_most(allowance)
     with bound, console.working("verifying") as say:
         return verify(

@@ -81,7 +81,7 @@ def _count(view: LoopView, types: Types, journal: Journal) -> bool:
     emitter = Emitter(view.opset, types)
     trip = _trip_count(view, types, emitter)
     if isinstance(trip, Refusal):
-        journal.refuse(view.node, trip)
+        journal.refuse(view.node, trip, special=True)
     if trip is None or isinstance(trip, Refusal):
         emitter.discard()
         return False

@@ -22,11 +22,15 @@ def sort(model: ir.Model) -> None:
     Raises:
         LoopliftError: nodes read one another in a cycle.
     """
-    for root in (model.graph, *model.functions.values()):
+    for root in _roots(model):
         try:
             root.sort()
         except ValueError as error:
             raise LoopliftError(f"nodes read one another in a cycle{_cycle(root)}; export the model again") from error
+
+
+def _roots(model: ir.Model) -> list[Root]:
+    return [model.graph, *model.functions.values()]
 
 
 def _cycle(root: Root) -> str:
@@ -50,7 +54,7 @@ def require_sorted(model: ir.Model) -> None:
     Raises:
         LoopliftError: a node stands before one whose value it, or a graph in it, reads.
     """
-    for root in (model.graph, *model.functions.values()):
+    for root in _roots(model):
         node = _ahead(root, set())
         if node is not None:
             where = f"{node.op_type} {node_name(node)!r}"

@@ -120,7 +120,8 @@ def _plan(view: LoopView, carry: Carry, types: Types) -> _Plan | Refusal:
     facts = tuple(always.types[value] for value in (*appends.head, *elements))
     plan = _Plan(appends, always, facts, readers)
     if not _one_shape(view, facts, () if appends.chosen else readers):
-        return Refusal(f"the elements of '{carry.final.name}' are not known to have one shape", view.node)
+        told = ", ".join(dict.fromkeys(map(str, facts)))
+        return Refusal(f"the elements of '{carry.final.name}' may differ in length: each is {told}", view.node)
     if len(appends.elements) > 1 and view.opset < 14 and not is_positive(plan.row):
         return Refusal("several appends per iteration need a Reshape of opset 14", view.node)
     refusals = (_reader_refusal(node, plan, types, view.opset) for node in readers)

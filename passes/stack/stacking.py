@@ -52,7 +52,7 @@ def first_found(view: View, find: Callable[[Carry], Found | Refusal | None], jou
             continue
         found = find(carry)
         if isinstance(found, Refusal):
-            journal.refuse(view.node, found)
+            journal.refuse(view.node, found, special=True)
         elif found is not None:
             return found
     return None

@@ -17,10 +17,17 @@ def label(node: ir.Node) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why something can't be done: the first obligation that failed, and the node where."""
+    """Why something can't be done: the first obligation that failed, and the node where.
+
+    Attributes:
+        reason: in words.
+        node: where.
+        general: says only that a loop has no form that passes bring loops into: why they could not tells more.
+    """
 
     reason: str
     node: ir.Node | None = None
+    general: bool = False
 
     def __str__(self) -> str:
         return self.reason if self.node is None else f"{self.reason} ({label(self.node)})"

@@ -39,6 +39,11 @@ def parts(dim: str) -> frozenset[str]:
     return frozenset(dim.split(JOINT))
 
 
+def is_public(dim: Dim) -> bool:
+    """Whether an extent may be written into a model: known, or a symbol that the model itself uses."""
+    return isinstance(dim, int) or (dim is not None and PRIVATE not in dim)
+
+
 def spoken(dim: Dim) -> str:
     """An extent for people: one without a name as ``'value:axis'``, one that others broadcast to by all of these."""
     if dim is None or isinstance(dim, int):
@@ -238,6 +243,16 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(functools.reduce(_broadcast, dims) for dims in zip(*padded, strict=True))
+
+
+def broadcast_to(found: Dims | None, shapes: Sequence[Dims | None]) -> Dims | None:
+    """The shape that ONNX's inference found of what these broadcast to: it has no name for extents of several names."""
+    known = [shape for shape in shapes if shape is not None]
+    if found is None or None not in found or len(known) < len(shapes):
+        return found
+    joint = broadcast(known)
+    pairs = zip(found, joint, strict=False)
+    return tuple(y if x is None else x for x, y in pairs) if len(joint) == len(found) else found
 
 
 def _broadcast(left: Dim, right: Dim) -> Dim:

@@ -24,10 +24,11 @@ from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.graph.shapes import (
     PRIVATE,
     Dim,
-    broadcast,
+    broadcast_to,
     broadcasts_into,
     entries,
     expanded,
+    is_public,
     range_extent,
     reshaped,
     sliced_shape,
@@ -74,11 +75,6 @@ class TensorType:
 
 
 UNKNOWN = TensorType()
-
-
-def is_public(dim: Dim) -> bool:
-    """Whether an extent may be written into a model: known, or a symbol that the model itself uses."""
-    return isinstance(dim, int) or (dim is not None and PRIVATE not in dim)
 
 
 def tensor_shape(tensor: ir.TensorProtocol) -> tuple[int, ...]:
@@ -364,7 +360,7 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     if not has(node, Trait.INFERRED):
         return None
     if has(node, Trait.BROADCASTS):
-        return _broadcast_shape(node, fact, known)
+        return broadcast_to(fact.shape, [known[value].shape for value in node.inputs])
     if node.op_type not in ("ConstantOfShape", "Expand", "Range", "Reshape", "Slice") or fact.dtype is None:
         return fact.shape
     if node.op_type == "Slice":
@@ -386,17 +382,6 @@ def _computed_shape(node: ir.Node, fact: TensorType, known: Types, opset: int) -
     else:
         shape = reshaped(before, target, allow_zero=node.attributes.get_int("allowzero", None) == 1)
     return fact.shape if shape is None else shape
-
-
-def _broadcast_shape(node: ir.Node, fact: TensorType, known: Types) -> tuple[Dim, ...] | None:
-    """ONNX's inference has no name for what extents of different names broadcast to."""
-    shapes = [known[value].shape for value in node.inputs]
-    if fact.shape is None or None not in fact.shape:
-        return fact.shape
-    joint = broadcast([shape for shape in shapes if shape is not None])
-    if None in shapes or len(joint) != len(fact.shape):
-        return fact.shape
-    return tuple(y if x is None else x for x, y in zip(fact.shape, joint, strict=True))
 
 
 __all__ = [

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from looplift.patterns.graph.operators import is_standard
+from looplift.patterns.graph.operators import Trait, has, is_standard
 from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import made_by, source
@@ -146,14 +146,38 @@ class Walk:
         if not is_standard(node):
             return Unknown(Refusal("an op that is not known reads the carried value", node))
         transfer = TRANSFER.get(node.op_type)
-        if transfer is None:
-            return Unknown(Refusal(f"the carried value goes through {node.op_type}, which no rule follows", node))
-        return transfer(self, node)
+        found = Unknown(_no_rule(node)) if transfer is None else transfer(self, node)
+        return (isinstance(found, Unknown) and self._blocked_before(node)) or found
+
+    def _blocked_before(self, node: ir.Node) -> Unknown | None:
+        """What ended the walk already on the way to this node."""
+        images = (self.image(operand) for operand in node.inputs if operand is not None)
+        return next((image for image in images if isinstance(image, Unknown)), None)
 
     def joins(self, value: ir.Value) -> bool:
         """Whether additions may be joined here: they wrap (integers), or bits are not asked for."""
         dtype = self.types[value].dtype
         return self.reassociate or (dtype is not None and dtype.is_integer())
+
+
+def _no_rule(node: ir.Node) -> Refusal:
+    """Of an operator that only moves elements, what it moves them for: the one that reads them."""
+    blocker, seen = node, {node}
+    while has(blocker, Trait.MOVES, Trait.SPREADS):
+        reader = next((user for user, _ in blocker.outputs[0].uses() if user not in seen), None)
+        if reader is None or reader.op_type in TRANSFER or not (is_standard(reader) and reader.graph is node.graph):
+            blocker = node
+            break
+        blocker = reader
+        seen.add(reader)
+    if blocker.op_type == "If":
+        return Refusal("the carried value is chosen by If, which no rule follows; a choice by Where may be", blocker)
+    grows = blocker.op_type in GROWS
+    return Refusal(f"the carried value goes through {blocker.op_type}, which no rule follows", blocker, general=grows)
+
+
+GROWS = frozenset({"Concat", "Scatter", "ScatterElements", "ScatterND", "SequenceInsert"})
+"""Operators that add to what is carried: the passes that make stacks of it say why they don't."""
 
 
 def _add(walk: Walk, node: ir.Node) -> Image:

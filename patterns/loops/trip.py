@@ -73,9 +73,8 @@ def trip_of(view: View, types: Types) -> Trip | Refusal:
 def _counted(view: LoopView, types: Types) -> Counted | Refusal:
     passes_on = source(view.condition_out) is view.condition_in
     if not passes_on and scalar(view.condition_out, view.opset) is not True:
-        return Refusal(
-            f"the exit test '{view.condition_out.name}' is computed in the body", view.condition_out.producer()
-        )
+        test = view.condition_out
+        return Refusal(f"the exit test '{test.name}' is computed in the body", test.producer(), general=True)
     if view.max_trip is None:
         return Refusal("nothing bounds the loop: M is absent and the cond never changes", view.node)
     initial = scalar(view.condition, view.opset) if view.condition is not None else True
