@@ -155,7 +155,11 @@ def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:
 def facts(finding: Finding) -> list[tuple[str, list[str]]]:
     """What there is to tell of a loop, in sentences under labels; labels with nothing to tell are left out."""
     carries, others = _carries(finding)
-    work = f"runs {finding.left:,} of {count(finding.operators, 'operator')}" if finding.left else ""
+    work = (
+        f"runs {finding.left:,} of {count(finding.operators, 'operator')}"
+        if 0 < finding.left < finding.operators
+        else ""
+    )
     told = [
         ("reason", [finding.reason]),
         ("computes", others),

@@ -16,6 +16,7 @@ from looplift.passes.recurrences.nodes import add_step, linear_recurrence, new_n
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.own_nodes import flag
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.shapes import advice
 from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView, ScanInput, View
@@ -193,8 +194,7 @@ class MovingParts:
             return self._rows(carry, over, previous=False)
         if isinstance(self._view, LoopView) and not over.types[carry.previous].same_shape(over.types[carry.initial]):
             # A result of such states can have one shape all the same, but there is no stack of them.
-            refusal = Refusal(f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node)
-            raise Refused(refusal)
+            raise Refused(_may_change(carry, over))
         return self.previous_states(carry, over)
 
     def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
@@ -227,10 +227,7 @@ class MovingParts:
         """Initial value and every updated one, stacked; their shapes must be the same for certain."""
         if carry.index not in self._overwritten:
             if not over.types[carry.initial].same_shape(over.types[carry.updated]) or self._view.batched:
-                refusal = Refusal(
-                    f"'{carry.previous.name}' may change its shape in the first iteration", self._view.node
-                )
-                raise Refused(refusal)
+                raise Refused(_may_change(carry, over))
             with self._once(carry):
                 first = self._emit.unsqueeze(carry.initial, [0])
                 stacked = self._emit.op("Concat", [first, over.stack(carry.updated)], {"axis": 0})
@@ -289,3 +286,11 @@ class _Guard:
 
     def __exit__(self, *_: object) -> None:
         self._busy.discard(self._index)
+
+
+def _may_change(carry: Carry, over: OverTime) -> Refusal:
+    """That a state may not keep the shape that it begins with, and which extents would have to be equal."""
+    begins = over.types[carry.initial]
+    first = over.types.with_value(carry.previous, begins).one_iteration(over.view, {})[carry.updated]
+    more = advice([begins.shape, first.shape])
+    return Refusal(f"'{carry.previous.name}' may change its shape in the first iteration{more}", over.view.node)

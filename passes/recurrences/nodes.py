@@ -10,6 +10,7 @@ import onnx_ir as ir
 from looplift.passes.graph.trip_counts import to_vector
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.shapes import advice
 from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.view import Carry
 from looplift.patterns.loops.evolution import AddStep, LinearRecurrence, PrefixSum, Term
@@ -128,7 +129,8 @@ def _check_sum(terms: Sequence[Term], over: OverTime) -> None:
     being made where the body never ran."""
     if not surely_runs(over.trip) and not broadcast_surely([over.types[_value(term)].shape for term in terms]):
         shapes = " and ".join(f"'{_value(term).name}' {over.types[_value(term)]}" for term in terms)
-        raise Refused(Refusal(f"the sum of {shapes} could fail where the loop runs zero times", over.view.node))
+        more = advice([over.types[_value(term)].shape for term in terms])
+        raise Refused(Refusal(f"the sum of {shapes} could fail where the loop runs zero times{more}", over.view.node))
 
 
 def _total(values: Sequence[ir.Value], over: OverTime) -> ir.Value:

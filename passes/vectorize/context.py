@@ -14,9 +14,10 @@ from looplift.passes.graph.trip_counts import to_vector
 from looplift.passes.journal import COPY_OF, NUMBER
 from looplift.patterns.engines.onnxruntime.kernels import FUNCTIONS, REACH
 from looplift.patterns.graph.constants import INT64_MAX, shape_part
-from looplift.patterns.graph.operators import STANDARD, has_references
+from looplift.patterns.graph.operators import STANDARD, Trait, has, has_references
 from looplift.patterns.graph.own_nodes import DOMAIN
 from looplift.patterns.graph.refusal import Refusal, Refused
+from looplift.patterns.graph.shapes import advice
 from looplift.patterns.graph.speculatable import is_total
 from looplift.patterns.graph.types import TensorType, Types
 from looplift.patterns.graph.values import has_subgraphs, source
@@ -155,8 +156,10 @@ class OverTime:
         before = len(self.emit.nodes)
         stacks = rule(self, node)
         if not self.may_be_empty(node):
-            shapes = ", ".join(str(self.types[operand]) for operand in node.inputs if operand is not None)
-            raise Refused(Refusal(f"{node.op_type} of {shapes} could fail where the loop runs zero times", node))
+            facts = [self.types[operand] for operand in node.inputs if operand is not None]
+            shapes = ", ".join(map(str, facts))
+            more = advice([fact.shape for fact in facts]) if has(node, Trait.BROADCASTS) else ""
+            raise Refused(Refusal(f"{node.op_type} of {shapes} could fail where the loop runs zero times{more}", node))
         last_bits.mark(self.emit.nodes[before:])
         for made in self.emit.nodes[before:]:
             _note_copy(made, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections import Counter
@@ -53,6 +54,42 @@ def spoken(dim: Dim) -> str:
 
 _UNNAMED = re.compile(rf"{PRIVATE}(\d+\.)?(\d+){PRIVATE}*$")
 """How the name of an extent without a name ends: perhaps with a number, and with the axis."""
+
+
+def advice(shapes: Sequence[Dims | None]) -> str:
+    """Which extents would have to be equal for these to be one shape, and what a person can do about it, in words.
+
+    Empty where extents are not known, or can't be the same.
+    """
+    known = [shape for shape in shapes if shape is not None]
+    axes = list(itertools.zip_longest(*(reversed(shape) for shape in known), fillvalue=1))
+    if len(known) < len(shapes) or any(None in axis for axis in axes):
+        return ""
+    groups = dict.fromkeys(_different(axis) for axis in axes)
+    unequal = [group for group in groups if len(group) > 1]
+    if not unequal or any(sum(isinstance(dim, int) for dim in group) > 1 for group in unequal):
+        return ""
+    wish = f": {'; '.join(' and '.join(map(spoken, group)) for group in unequal)} would have to be equal"
+    if any(isinstance(dim, str) and _MADE_UP.search(dim) for group in unequal for dim in group):
+        return wish
+    options = [_option(group[0], dim) for group in unequal for dim in group[1:]]
+    return f"{wish}: name these dims alike when exporting, or give {' '.join(options)}"
+
+
+def _different(axis: Sequence[Dim]) -> Dims:
+    """The extents of an axis, each once, joint ones taken apart; a number first."""
+    single = {part for dim in axis for part in (parts(dim) if isinstance(dim, str) else {dim})} - {1, None}
+    return tuple(sorted(single, key=lambda dim: (isinstance(dim, str), str(dim))))
+
+
+def _option(one: Dim, other: Dim) -> str:
+    """How a person says that two extents are equal, the second of which is no number."""
+    name = spoken(other)[1:-1]
+    return f"--dim {name}={one}" if isinstance(one, int) else f"--same-dim {spoken(one)[1:-1]}={name}"
+
+
+_MADE_UP = re.compile(rf"{PRIVATE}\d+\.\d+{PRIVATE}*$")
+"""The end of a name for an extent that is no input's."""
 
 
 def broadcasts_into(dim: Dim, to: Dim) -> bool:
