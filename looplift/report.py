@@ -155,11 +155,8 @@ def _paragraph(finding: Finding, short: Callable[[str], str]) -> str:
 def facts(finding: Finding) -> list[tuple[str, list[str]]]:
     """What there is to tell of a loop, in sentences under labels; labels with nothing to tell are left out."""
     carries, others = _carries(finding)
-    work = (
-        f"runs {finding.left:,} of {count(finding.operators, 'operator')}"
-        if 0 < finding.left < finding.operators
-        else ""
-    )
+    fewer = 0 < finding.left < finding.operators
+    work = f"runs {finding.left:,} of {count(finding.operators, 'operator')}" if fewer else ""
     told = [
         ("reason", [finding.reason]),
         ("computes", others),

@@ -46,6 +46,7 @@ class Entry:
     actions: list[str] = dataclasses.field(default_factory=list)
     refusal: str = ""
     special: bool = False
+    unequal: bool = False
     not_tried: str = ""
     part_of: str = ""
     settled: bool = False
@@ -183,7 +184,7 @@ class Journal:
         """
         entry = self.entry(node)
         if entry is not None and not entry.settled and not (refusal.general and entry.special):
-            entry.refusal, entry.special = str(refusal), special
+            entry.refusal, entry.special, entry.unequal = str(refusal), special, refusal.unequal
 
     def too_costly(self, node: ir.Node, refusal: Refusal) -> None:
         """Notes what was not computed to find out more of this loop, and why."""
@@ -233,6 +234,7 @@ class Journal:
                     actions=tuple(entry.actions),
                     operators=entry.operators,
                     left=left.get(mark, 0),
+                    unequal=stays and entry.unequal,
                 )
             )
         return tuple(findings)

@@ -30,6 +30,7 @@ from looplift.passes.lift.definitions import add_definitions, used_ops
 from looplift.passes.lift.lift_recurrences import PROOF, LiftRecurrences
 from looplift.passes.lift.peepholes import Peepholes
 from looplift.passes.lift.reverse_in_node import ReverseInNode
+from looplift.passes.lift.same_shapes import Question, ask, questions
 from looplift.passes.opsets import unread
 from looplift.passes.postconditions import violation
 from looplift.passes.report import Finding
@@ -71,6 +72,9 @@ TARGETS = ("kernel", "standard")
 STEPS = 5
 """Attempts that are made. If loops that stay may get other bits, the next keeps the nodes where they are, then does not
 make Scans of their loops, then leaves these loops alone, and then all loops that stay; at last the model is left."""
+
+NUMBER_OF_LOOP = "looplift.loop"
+"""Key in the ``meta`` of a loop, which copies of it have, too."""
 
 ROUNDS = 8
 """Bound on rounds of normalisation; each pass reaches a fixed point, and so do they together, in two or three."""
@@ -125,7 +129,54 @@ def run_pipeline(
     if target not in TARGETS:
         raise LoopliftError(f"unknown target '{target}': use one of {', '.join(TARGETS)}")
     with one_budget(), collection.seldom():
-        return _with_care(model, exact, target, watch)
+        lifted, findings = _with_care(model, exact, target, watch)
+        return _where_shapes_agree(model, findings, exact, target, watch) or (lifted, findings)
+
+
+def _where_shapes_agree(
+    model: ir.Model, findings: Sequence[Finding], exact: bool, target: str, watch: Watch | None
+) -> tuple[ir.Model, tuple[Finding, ...]] | None:
+    """The same of a model that asks whether extents are equal for which loops stay; None if that gains nothing."""
+    left = [k for k, finding in enumerate(findings) if finding.unequal]
+    if not left:
+        return None
+    proven = copies.clone(model)
+    forget_declared(proven)
+    infer_types(proven)
+    prove_shapes(proven)
+    asked = list(questions(proven, left))
+    while asked:
+        subject = copies.clone(model)
+        for k, (node, _) in enumerate(every_loop(subject)):
+            node.meta[NUMBER_OF_LOOP] = k
+        ask(subject, asked)
+        numbers = [node.meta[NUMBER_OF_LOOP] for node, _ in every_loop(subject)]
+        lifted, found = _with_care(subject, exact, target, watch)
+        copies_of = {k: [each for each, number in zip(found, numbers, strict=True) if number == k] for k in numbers}
+        gained = [question for question in asked if any(map(_gains, copies_of[question.loop]))]
+        if gained == asked:
+            told = {asks.loop: _asked(findings[asks.loop], copies_of[asks.loop], asks) for asks in asked}
+            return lifted, tuple(told.get(k, copies_of[k][0]) for k in range(len(findings)))
+        asked = gained
+    return None
+
+
+def _gains(finding: Finding) -> bool:
+    return finding.lifted or finding.recurrence != ""
+
+
+def _asked(before: Finding, found: Sequence[Finding], question: Question) -> Finding:
+    """What is told of a loop that stands in both branches."""
+    best = next(filter(_gains, found))
+    return dataclasses.replace(
+        best,
+        node=before.node,
+        path=before.path,
+        lifted=False,
+        reason=f"it runs as it was where {question.words} differ{question.remedy}",
+        actions=(f"asked before it runs whether {question.words} are equal", *best.actions),
+        unequal=False,
+    )
 
 
 def _with_care(model: ir.Model, exact: bool, target: str, watch: Watch | None) -> tuple[ir.Model, tuple[Finding, ...]]:

@@ -20,6 +20,7 @@ class Finding:
         carries: a sentence for each carried value.
         actions: what was done to it, in order.
         operators: how many an iteration runs.
+        unequal: whether it stays since extents are not known to be equal.
         left: how many of them are left in loops, of this one or of those that stand for it.
     """
 
@@ -34,3 +35,4 @@ class Finding:
     actions: tuple[str, ...] = ()
     operators: int = 0
     left: int = 0
+    unequal: bool = False

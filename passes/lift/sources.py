@@ -293,4 +293,5 @@ def _may_change(carry: Carry, over: OverTime) -> Refusal:
     begins = over.types[carry.initial]
     first = over.types.with_value(carry.previous, begins).one_iteration(over.view, {})[carry.updated]
     more = advice([begins.shape, first.shape])
-    return Refusal(f"'{carry.previous.name}' may change its shape in the first iteration{more}", over.view.node)
+    told = f"'{carry.previous.name}' may change its shape in the first iteration{more}"
+    return Refusal(told, over.view.node, unequal=more != "")

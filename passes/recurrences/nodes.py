@@ -130,7 +130,8 @@ def _check_sum(terms: Sequence[Term], over: OverTime) -> None:
     if not surely_runs(over.trip) and not broadcast_surely([over.types[_value(term)].shape for term in terms]):
         shapes = " and ".join(f"'{_value(term).name}' {over.types[_value(term)]}" for term in terms)
         more = advice([over.types[_value(term)].shape for term in terms])
-        raise Refused(Refusal(f"the sum of {shapes} could fail where the loop runs zero times{more}", over.view.node))
+        told = f"the sum of {shapes} could fail where the loop runs zero times{more}"
+        raise Refused(Refusal(told, over.view.node, unequal=more != ""))
 
 
 def _total(values: Sequence[ir.Value], over: OverTime) -> ir.Value:

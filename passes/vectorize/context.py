@@ -159,7 +159,8 @@ class OverTime:
             facts = [self.types[operand] for operand in node.inputs if operand is not None]
             shapes = ", ".join(map(str, facts))
             more = advice([fact.shape for fact in facts]) if has(node, Trait.BROADCASTS) else ""
-            raise Refused(Refusal(f"{node.op_type} of {shapes} could fail where the loop runs zero times{more}", node))
+            told = f"{node.op_type} of {shapes} could fail where the loop runs zero times{more}"
+            raise Refused(Refusal(told, node, unequal=more != ""))
         last_bits.mark(self.emit.nodes[before:])
         for made in self.emit.nodes[before:]:
             _note_copy(made, node)

@@ -22,12 +22,14 @@ class Refusal:
     Attributes:
         reason: in words.
         node: where.
+        unequal: it is that extents may differ, which can be asked when the model runs.
         general: says only that a loop has no form that passes bring loops into: why they could not tells more.
     """
 
     reason: str
     node: ir.Node | None = None
     general: bool = False
+    unequal: bool = False
 
     def __str__(self) -> str:
         return self.reason if self.node is None else f"{self.reason} ({label(self.node)})"

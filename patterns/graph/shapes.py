@@ -69,11 +69,16 @@ def advice(shapes: Sequence[Dims | None]) -> str:
     unequal = [group for group in groups if len(group) > 1]
     if not unequal or any(sum(isinstance(dim, int) for dim in group) > 1 for group in unequal):
         return ""
-    wish = f": {'; '.join(' and '.join(map(spoken, group)) for group in unequal)} would have to be equal"
-    if any(isinstance(dim, str) and _MADE_UP.search(dim) for group in unequal for dim in group):
-        return wish
-    options = [_option(group[0], dim) for group in unequal for dim in group[1:]]
-    return f"{wish}: name these dims alike when exporting, or give {' '.join(options)}"
+    words = "; ".join(" and ".join(map(spoken, group)) for group in unequal)
+    return f": {words} would have to be equal{remedy(unequal)}"
+
+
+def remedy(groups: Sequence[Dims]) -> str:
+    """What a person can do so that the extents of each group are equal: empty where one of them is no input's."""
+    if any(isinstance(dim, str) and _MADE_UP.search(dim) for group in groups for dim in group):
+        return ""
+    options = [_option(group[0], dim) for group in groups for dim in group[1:]]
+    return f": name these dims alike when exporting, or give {' '.join(options)}"
 
 
 def _different(axis: Sequence[Dim]) -> Dims:

@@ -21,7 +21,7 @@ from looplift.patterns.graph.refusal import Refusal, label
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import made_by, source
 from looplift.patterns.graph.view import Carry, View
-from looplift.patterns.loops.cells import CellState, cell_state
+from looplift.patterns.loops.cells import STATES, CellState, cell_state
 from looplift.patterns.loops.continued import Continued, continued
 from looplift.patterns.loops.dependence import Dependence
 
@@ -152,12 +152,18 @@ class Walk:
     def _blocked_before(self, node: ir.Node) -> Unknown | None:
         """What ended the walk already on the way to this node."""
         images = (self.image(operand) for operand in node.inputs if operand is not None)
-        return next((image for image in images if isinstance(image, Unknown)), None)
+        found = (image for image in images if isinstance(image, Unknown))
+        return next((image for image in found if image.refusal.node is None or not _is_cell(image.refusal.node)), None)
 
     def joins(self, value: ir.Value) -> bool:
         """Whether additions may be joined here: they wrap (integers), or bits are not asked for."""
         dtype = self.types[value].dtype
         return self.reassociate or (dtype is not None and dtype.is_integer())
+
+
+def _is_cell(node: ir.Node) -> bool:
+    """Whether there are states that go through it (`patterns.loops.cells`), so that it is not what stops this one."""
+    return is_standard(node, *STATES)
 
 
 def _no_rule(node: ir.Node) -> Refusal:

@@ -305,7 +305,7 @@ class TestStandardError:
     def test_what_nobody_foresaw_is_one_line_and_exit_code_4(self, debug, tmp_path, capsys, monkeypatch):
         from looplift.cli import explain
 
-        def broken(*_arguments):
+        def broken(*_arguments, **_others):
             raise ZeroDivisionError("of a pass")
 
         monkeypatch.setattr(explain, "explain", broken)
