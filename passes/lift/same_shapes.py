@@ -17,10 +17,11 @@ import onnx_ir as ir
 from looplift.passes.graph.body_types import types_inside
 from looplift.passes.graph.edit import replace_value
 from looplift.passes.graph.emit import Emitter
+from looplift.patterns.engines.onnxruntime.kernels import PRODUCTS
 from looplift.patterns.graph.operators import Trait, has
 from looplift.patterns.graph.shapes import Dim, parts, remedy, spoken
 from looplift.patterns.graph.types import Types
-from looplift.patterns.graph.values import graphs_within, is_used, nodes_within, reads
+from looplift.patterns.graph.values import graphs_within, held_nodes, is_used, nodes_within, reads
 from looplift.patterns.graph.view import LoopView, View, well_formed
 from looplift.patterns.graph.walk import every_loop
 
@@ -60,10 +61,13 @@ def questions(model: ir.Model, numbers: Iterable[int]) -> Iterator[Question]:
     chosen = set(numbers)
     for number, (node, place) in enumerate(every_loop(model)):
         view = well_formed(node, place.opset)
-        if number in chosen and place.graph is model.graph and view is not None and place.opset >= OLDEST:
-            question = _question(number, view)
-            if question is not None:
-                yield question
+        if number not in chosen or place.graph is not model.graph or view is None or place.opset < OLDEST:
+            continue
+        if any(inner.op_type in PRODUCTS for inner in held_nodes(node)):
+            continue  # one graph further in, their weights may be packed no more, and the last bits be others
+        question = _question(number, view)
+        if question is not None:
+            yield question
 
 
 def _question(number: int, view: View) -> Question | None:
