@@ -7,7 +7,7 @@ ask the same question of the same nodes many times over; an answer from memory t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -145,3 +145,59 @@ def _dim(entry: Any) -> Dim:
     if entry.HasField("dim_value"):
         return int(entry.dim_value)
     return str(entry.dim_param) if entry.HasField("dim_param") and entry.dim_param else None
+
+
+MICROSOFT = "com.microsoft"
+"""Where ONNX Runtime's optimizers and quantizers put what they make of several nodes."""
+
+_LIKE_FIRST = frozenset(
+    {
+        "BiasGelu",
+        "FastGelu",
+        "Gelu",
+        "QLinearLeakyRelu",
+        "QLinearSigmoid",
+        "QLinearSoftmax",
+        "QuickGelu",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)
+_BROADCASTS = frozenset({"QLinearAdd", "QLinearMul"})
+_PRODUCTS = {"DynamicQuantizeMatMul": 0, "FusedMatMul": 0, "MatMulIntegerToFloat": 2, "TransposeMatMul": 0}
+"""Products of the first two inputs, and the input of whose type they are."""
+
+
+def contributed_types(node: ir.Node, inputs: Sequence[Fact | None], opset: int) -> tuple[Fact, ...]:
+    """The same for operators of ONNX Runtime's own, of which onnx knows nothing: of the first output, for some.
+
+    Source: onnxruntime/docs/ContribOperators.md; a test compares them with what ONNX Runtime computes.
+    """
+    found = _NOTHING
+    given = [(None, None) if fact is None else fact for fact in (*inputs, *[None] * 4)]
+    if node.op_type in _LIKE_FIRST:
+        found = given[0]
+    elif node.op_type in _BROADCASTS:
+        found = given[0][0], _like("Add", [given[0], given[3]], {}, opset)
+    elif node.op_type in _PRODUCTS and not any(node.attributes.get_int(f"transBatch{side}", 0) for side in "AB"):
+        turns = [node.attributes.get_int(f"trans{side}", 0) for side in "AB"]
+        operands = [_turned(fact, turn) for fact, turn in zip(given[:2], turns, strict=True)]
+        found = given[_PRODUCTS[node.op_type]][0], _like("MatMul", operands, {}, opset)
+    elif node.op_type in ("FusedConv", "FusedGemm"):
+        plain = {name: each for name, each in node.attributes.items() if not name.startswith("activation")}
+        found = given[0][0], _like(node.op_type.removeprefix("Fused"), given[:3], plain, opset)
+    return (found, *(_NOTHING,) * (len(node.outputs) - 1))
+
+
+def _like(op_type: str, facts: Sequence[Fact], attributes: Mapping[str, ir.Attr], opset: int) -> Dims | None:
+    """The shape that an operator of the standard has for floats of these shapes."""
+    known = [fact for fact in facts if fact != _NOTHING]
+    node = ir.Node("", op_type, [ir.val(f"x{k}") for k in range(len(known))], list(attributes.values()))
+    return operator_types(node, [(ir.DataType.FLOAT, shape) for _, shape in known], opset)[0][1]
+
+
+def _turned(fact: Fact, transposed: int) -> Fact:
+    dtype, shape = fact
+    if not transposed or shape is None or len(shape) < 2:
+        return fact
+    return dtype, (*shape[:-2], shape[-1], shape[-2])
