@@ -20,6 +20,7 @@ from looplift.passes.journal import Watch
 from looplift.passes.lift.definitions import add_definitions
 from looplift.passes.pipeline import TARGETS
 from looplift.passes.report import Finding
+from looplift.patterns.loops.unrolled import instead_of_loops
 from looplift.report import Report
 from looplift.runtime.errors import LoopliftError
 
@@ -93,7 +94,7 @@ def lift(
     if definitions == "loop" and after is not None:
         add_definitions(after)
         fix_names(after)
-    return after, Report(findings, source.name)
+    return after, Report(findings, source.name, instead=_instead(source, findings))
 
 
 def _lift(
@@ -145,17 +146,23 @@ def explain(
         ``problem`` says what is wrong, and each loop is listed as left.
 
     Raises:
-        LoopliftError: a file that can't be read, or something that is not a model.
+        LoopliftError: a file that can't be read, something that is not a model, or dims that its inputs don't have.
     """
     source = with_dims(interop.read(model), dims, same_dims)
     try:
         before, after, findings = _lift(source, target=target, exact=exact)
     except LoopliftError as error:
-        if source.proto is None or target not in TARGETS:
+        if source.proto is None or target not in TARGETS or source.assumed:
             raise
         return _unread(source.proto, source.name, str(error))
     figures = figures_of(findings, before, after) if before is not None and after is not None else ()
-    return Report(findings, source.name, figures=figures)
+    return Report(findings, source.name, instead=_instead(source, findings), figures=figures)
+
+
+def _instead(source: interop.Source, findings: tuple[Finding, ...]) -> str:
+    if findings or source.proto is None:
+        return ""
+    return instead_of_loops([node.op_type for node in source.proto.graph.node])
 
 
 def _unread(model: onnx.ModelProto, name: str, problem: str) -> Report:

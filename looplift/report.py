@@ -29,6 +29,7 @@ class Report(Sequence[Finding]):
     Attributes:
         findings: in the order of the model.
         model: what the report is about, for the heading.
+        instead: what a model without loops has in their place; may be empty.
         problem: why the model could not be looked into; empty if it could.
         figures: for each finding what `to_html` draws; may be left empty.
     """
@@ -36,6 +37,7 @@ class Report(Sequence[Finding]):
     findings: tuple[Finding, ...]
     model: str = "the model"
     problem: str = ""
+    instead: str = ""
     figures: tuple[tuple[Sketch, ...], ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @overload
@@ -66,7 +68,7 @@ class Report(Sequence[Finding]):
         if self.problem:
             return visible(f"{self.model}: {self.problem}")
         if not self.findings:
-            return visible(f"{self.model}: no Loop or Scan")
+            return visible(f"{self.model}: no Loop or Scan{f' ({self.instead})' if self.instead else ''}")
         outcomes = collections.Counter(map(outcome, self))
         told = [f"{len(self.lifted)} of {count(len(self), 'loop')} lifted"]
         told[0] += f" ({outcomes['vectorised']} vectorised)" if outcomes["vectorised"] else ""

@@ -1,10 +1,12 @@
 """What a person says of the sizes of inputs is written into the model, and lifts what it proves."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
 import looplift
+from looplift import cli
 from looplift.passes.graph.assumed_dims import AssumedDims
 from looplift.runtime.errors import LoopliftError
 from tests.helpers import assert_same, model, run_ort
@@ -75,3 +77,15 @@ def test_what_is_said_lifts(said, kind, target):
             assert_same(before, lifted, feeds)
     wrong = {"x": np.ones((2, 5), np.float32), "v": np.ones(5, np.float32)}
     assert (run_ort(lifted, wrong) is None) == ("dims" in said)
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    path, out = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
+    onnx.save(ir.to_proto(model(SUM)), path)
+    assert cli.main(["explain", path, "--same-dim", "A=B"]) == 0
+    assert "1 of 1 loop lifted" in capsys.readouterr().out
+    assert cli.main(["optimize", path, "-o", out, "--dim", "x:1=3", "--dim", "B=3", "--verify", "--cases", "8"]) == 0
+    assert [dim.dim_value for dim in onnx.load(out).graph.input[1].type.tensor_type.shape.dim] == [3]
+    for wrong in (["--dim", "C=3"], ["--dim", "A"], ["--same-dim", "A"], ["--same-dim", "A=C"]):
+        assert cli.main(["explain", path, *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
