@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from looplift.passes.graph.emit import Emitter
 from looplift.passes.graph.trip_counts import not_negative, to_scalar, to_vector
+from looplift.passes.recurrences.additions import all_additions, of_iterations
 from looplift.passes.recurrences.cells import CellSeries
 from looplift.passes.recurrences.cells import all_steps as all_cell_steps
 from looplift.passes.recurrences.nested import all_steps, by_iteration, outer_states
@@ -20,7 +21,7 @@ from looplift.patterns.graph.shapes import advice
 from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView, ScanInput, View
-from looplift.patterns.loops.evolution import AddStep, CellState, Continued, LinearRecurrence, PrefixSum
+from looplift.patterns.loops.evolution import Additions, AddStep, CellState, Continued, LinearRecurrence, PrefixSum
 from looplift.patterns.loops.trip import Scanned, Trip
 from looplift.patterns.recurrences.recurrence import RecurrenceProof
 
@@ -198,8 +199,13 @@ class MovingParts:
         return self.previous_states(carry, over)
 
     def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
-        node, inner = self._node(carry, over, previous=previous), self._inner(carry)
-        return node.outputs[1] if inner is None else outer_states(node.outputs[1], inner, over, previous=previous)
+        rows, proof = self._node(carry, over, previous=previous).outputs[1], self._answers[carry.index]
+        evolution = proof.evolution if isinstance(proof, RecurrenceProof) else None
+        if isinstance(evolution, Continued):
+            return outer_states(rows, evolution, over, previous=previous)
+        if isinstance(evolution, Additions):
+            return of_iterations(rows, evolution, over, previous=previous)
+        return rows
 
     def _cell_of(self, index: int) -> CellState | None:
         """The cell that the carry is a state of, if it is one."""
@@ -249,6 +255,8 @@ class MovingParts:
             return add_step(proof.carry, proof.evolution, over, self._limit(over), self._condition(over), previous)
         if isinstance(proof.evolution, Continued):
             return all_steps(proof.carry, proof.evolution, over, previous)
+        if isinstance(proof.evolution, Additions):
+            return all_additions(proof.carry, proof.evolution, over, previous)
         if isinstance(proof.evolution, PrefixSum):
             return prefix_sum(proof.carry, proof.evolution, over, previous)
         assert isinstance(proof.evolution, LinearRecurrence), "cells have a node of their own"

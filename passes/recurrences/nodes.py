@@ -29,7 +29,7 @@ def add_step(
 ) -> ir.Node:
     """AddStep (M, cond, v_initial, step)."""
     _check_sum(evolution.steps, over)
-    step = _total([_signed(over.outside(_value(term)), term, over) for term in evolution.steps], over)
+    step = _total([signed(over.outside(_value(term)), term, over) for term in evolution.steps], over)
     return written(new_node("AddStep", [limit, condition, carry.initial, step], previous=previous), carry, over)
 
 
@@ -50,10 +50,10 @@ def linear_recurrence(carry: Carry, evolution: LinearRecurrence, over: OverTime,
     if factor.value is None:
         a = _number(carry, over, -1 if factor.negated else 1)
     else:
-        a = _signed(over.outside(factor.value) if a_stays else _series(factor, carry, over), factor, over)
+        a = signed(over.outside(factor.value) if a_stays else _series(factor, carry, over), factor, over)
     _check_sum(addends, over)
     if addends and b_stays:
-        b = _total([_signed(over.outside(_value(term)), term, over) for term in addends], over)
+        b = _total([signed(over.outside(_value(term)), term, over) for term in addends], over)
     elif addends:
         b = _series_total(addends, carry, over)
     else:
@@ -91,11 +91,11 @@ def _series(term: Term, carry: Carry, over: OverTime) -> ir.Value:
 def _series_total(terms: Sequence[Term], carry: Carry, over: OverTime) -> ir.Value:
     """The stack of the terms' sum, one of which varies: their elements broadcast, so their ranks are made equal."""
     if len(terms) == 1:
-        return _signed(_series(terms[0], carry, over), terms[0], over)
+        return signed(_series(terms[0], carry, over), terms[0], over)
     values = [_value(term) for term in terms]
     rank = max(over.rank(value) for value in ([carry.previous, *values] if over.lead > 1 else values))
     operands = [over.operand(value, rank) for value in values]
-    return _total([_signed(operand, term, over) for operand, term in zip(operands, terms, strict=True)], over)
+    return _total([signed(operand, term, over) for operand, term in zip(operands, terms, strict=True)], over)
 
 
 def _over_time(value: ir.Value, over: OverTime) -> ir.Value:
@@ -113,7 +113,7 @@ def _number(carry: Carry, over: OverTime, number: float) -> ir.Value:
     return over.emit.tensor(ir.tensor(np.array(number).astype(dtype.numpy()), dtype=dtype))
 
 
-def _signed(value: ir.Value, term: Term, over: OverTime) -> ir.Value:
+def signed(value: ir.Value, term: Term, over: OverTime) -> ir.Value:
     """The value or its negative. Neg takes no unsigned type: there the value is subtracted from zero."""
     if not term.negated:
         return value

@@ -4,7 +4,8 @@ As LLVM's scalar evolution does for integers: give the carry a symbol, follow th
 value, one small transfer function per operator, and see what form comes out at the end. Each form keeps the
 operations and their order, so that evaluating it rounds exactly as the body does: ``a*v + b`` stands for one
 multiplication, then one addition. What would need two additions to be joined, or a product to be distributed,
-is `Unknown`, with the reason. For integers, where arithmetic wraps and is associative, additions do join.
+is `Unknown`, with the reason, but for additions in a row, each of which is a step of its own (`Additions`). For
+integers, where arithmetic wraps and is associative, additions do join.
 
 Source: Bachmann, Wang, Zima, "Chains of recurrences" (1994), and LLVM's ScalarEvolution for the method.
 """
@@ -68,6 +69,16 @@ class PrefixSum:
 
 
 @dataclasses.dataclass(frozen=True)
+class Additions:
+    """v' = (v + x1[t]) + x2[t] ..., each sum rounded: as many steps of a prefix sum in every iteration."""
+
+    addends: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return "prefix sum, in every iteration, of " + ", then of ".join(map(str, self.addends))
+
+
+@dataclasses.dataclass(frozen=True)
 class LinearRecurrence:
     """v' = a[t]*v + b[t]: a product rounded, then a sum rounded. `addends` empty: v' = a[t]*v."""
 
@@ -98,7 +109,9 @@ class Unknown:
         return f"not a known recurrence: {self.refusal}"
 
 
-Evolution = Invariant | AddStep | PrefixSum | LinearRecurrence | Continued | CellState | Overwritten | Unknown
+Evolution = (
+    Invariant | AddStep | PrefixSum | Additions | LinearRecurrence | Continued | CellState | Overwritten | Unknown
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +122,14 @@ class Affine:
     addends: tuple[Term, ...] = ()
 
 
-Image = Affine | Unknown
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """The symbol's image: (v + first addend) + second addend ..., rounded after each."""
+
+    addends: tuple[Term, ...]
+
+
+Image = Affine | Chain | Unknown
 Transfer = Callable[["Walk", ir.Node], Image]
 
 
@@ -195,7 +215,7 @@ def _sub(walk: Walk, node: ir.Node) -> Image:
     return _sum(walk, node, negate_second=True)
 
 
-def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine, ir.Value] | Unknown:
+def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine | Chain, ir.Value] | Unknown:
     """The image of the operand that moves with the carry, and the operand that does not."""
     first, second = node.inputs
     assert first is not None and second is not None
@@ -203,11 +223,11 @@ def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine, ir.V
     for image in (left, right):
         if isinstance(image, Unknown):
             return image
-    if isinstance(left, Affine) and isinstance(right, Affine):
+    if isinstance(left, Affine | Chain) and isinstance(right, Affine | Chain):
         return Unknown(Refusal(reason_if_both, node))
-    if isinstance(left, Affine):
+    if isinstance(left, Affine | Chain):
         return left, second
-    assert isinstance(right, Affine), "one operand depends on the carry, or the node would not be asked"
+    assert isinstance(right, Affine | Chain), "one operand depends on the carry, or the node would not be asked"
     return right, first
 
 
@@ -226,13 +246,15 @@ def _sum(walk: Walk, node: ir.Node, *, negate_second: bool) -> Image:
         if isinstance(flipped, Unknown):
             return flipped
         moving = flipped
-    if moving.addends and not walk.joins(node.outputs[0]):
+    if isinstance(moving, Affine) and (not moving.addends or walk.joins(node.outputs[0])):
+        return Affine(moving.factor, (*moving.addends, addend))
+    if isinstance(moving, Affine) and moving.factor is not None:
         return Unknown(Refusal("two additions in a row round twice, and joining them would round once", node))
-    return Affine(moving.factor, (*moving.addends, addend))
+    return Chain((*moving.addends, addend))
 
 
-def _negated(walk: Walk, image: Affine, node: ir.Node) -> Affine | Unknown:
-    if image.addends and not walk.joins(node.outputs[0]):
+def _negated(walk: Walk, image: Affine | Chain, node: ir.Node) -> Affine | Unknown:
+    if isinstance(image, Chain) or (image.addends and not walk.joins(node.outputs[0])):
         return Unknown(Refusal("a negated sum is no sum of negated values where it cancels to zero", node))
     factor = (image.factor or Term(None)).flipped()
     return Affine(None if factor == Term(None) else factor, tuple(term.flipped() for term in image.addends))
@@ -240,7 +262,7 @@ def _negated(walk: Walk, image: Affine, node: ir.Node) -> Affine | Unknown:
 
 def _neg(walk: Walk, node: ir.Node) -> Image:
     image = walk.image(node.inputs[0])  # type: ignore[arg-type]
-    return _negated(walk, image, node) if isinstance(image, Affine) else image  # type: ignore[return-value]
+    return _negated(walk, image, node) if isinstance(image, Affine | Chain) else image  # type: ignore[return-value]
 
 
 def _mul(walk: Walk, node: ir.Node) -> Image:
@@ -248,7 +270,7 @@ def _mul(walk: Walk, node: ir.Node) -> Image:
     if isinstance(sides, Unknown):
         return sides
     moving, other = sides
-    if moving.addends:
+    if isinstance(moving, Chain) or moving.addends:
         return Unknown(Refusal("a sum is multiplied: distributing the product would round otherwise", node))
     if moving.factor is not None and moving.factor.value is not None:
         return Unknown(Refusal("two products in a row round twice, and joining them would round once", node))
@@ -313,6 +335,8 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
         return Overwritten(carry.updated)
     if isinstance(image, Unknown):
         return image
+    if isinstance(image, Chain):
+        return Additions(image.addends)
     if image.factor is not None:
         return LinearRecurrence(image.factor, image.addends)
     if not image.addends:
@@ -324,6 +348,7 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
 
 __all__ = [
     "AddStep",
+    "Additions",
     "CellState",
     "Continued",
     "Evolution",

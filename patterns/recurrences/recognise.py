@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.loops.evolution import (
+    Additions,
     AddStep,
     CellState,
     Continued,
@@ -13,12 +14,13 @@ from looplift.patterns.loops.evolution import (
     PrefixSum,
     Unknown,
 )
-from looplift.patterns.recurrences import add_step, cell, linear_recurrence, nested, prefix_sum
+from looplift.patterns.recurrences import add_step, additions, cell, linear_recurrence, nested, prefix_sum
 from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof
 
 RECOGNISERS = {
     AddStep: add_step.recognise,
     PrefixSum: prefix_sum.recognise,
+    Additions: additions.recognise,
     LinearRecurrence: linear_recurrence.recognise,
     Continued: nested.recognise,
     CellState: cell.recognise,

@@ -7,7 +7,15 @@ import dataclasses
 from looplift.patterns.graph.refusal import Obligation, Refusal
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.view import Carry, LoopView, View
-from looplift.patterns.loops.evolution import AddStep, CellState, Continued, Evolution, LinearRecurrence, PrefixSum
+from looplift.patterns.loops.evolution import (
+    Additions,
+    AddStep,
+    CellState,
+    Continued,
+    Evolution,
+    LinearRecurrence,
+    PrefixSum,
+)
 from looplift.patterns.loops.trip import Trip
 
 
@@ -27,7 +35,7 @@ class RecurrenceProof:
     """A carry is a recurrence: its form, and each obligation with the fact that discharged it."""
 
     carry: Carry
-    evolution: AddStep | PrefixSum | LinearRecurrence | Continued | CellState
+    evolution: AddStep | PrefixSum | Additions | LinearRecurrence | Continued | CellState
     obligations: tuple[Obligation, ...]
 
 
@@ -43,7 +51,10 @@ def keeps_shape(question: Question) -> Obligation | Refusal:
 
 
 def series_proof(
-    question: Question, evolution: PrefixSum | LinearRecurrence | Continued | CellState, once: str, free: str
+    question: Question,
+    evolution: PrefixSum | Additions | LinearRecurrence | Continued | CellState,
+    once: str,
+    free: str,
 ) -> RecurrenceProof | Refusal:
     """The proof of a recurrence over a series: what one iteration does once, and what does not depend on the state."""
     shape = keeps_shape(question)
