@@ -91,7 +91,8 @@ def test_lifted(body, expected):
 STAYS = {
     "is multiplied with itself": PASS + "vn = Mul(vp, vp) so = Identity(vn)",
     "both sides of the sum": PASS + "vn = Add(vp, vp) so = Identity(vn)",
-    "two additions in a row": PASS + "m = Mul(vp, step) a = Add(m, step) k = Neg(step) d = Exp(k) vn = Add(a, d) so = Identity(vn)",
+    "two additions in a row": PASS
+    + "m = Mul(vp, step) a = Add(m, step) k = Neg(step) d = Exp(k) vn = Add(a, d) so = Identity(vn)",
     "a sum is multiplied": PASS + "a = Add(vp, step) vn = Mul(a, step) so = Identity(vn)",
     "two products in a row": PASS + "a = Mul(vp, step) k = Exp(step) vn = Mul(a, k) so = Identity(vn)",
     "a negated sum": PASS + "a = Add(vp, step) vn = Neg(a) so = Identity(vn)",
