@@ -63,6 +63,7 @@ FOUND = {
     17935: "a constant 0 + -0, which ONNX Runtime leaves out",
     18274: "the shape of a carry that was taken out of a loop which stays",
     18634: "rows declared in a Scan that is gone",
+    20767: "rows that a branch makes which is known to be taken",
     104605: "rows whose extents are computed from shapes",
 }
 """Seeds that were different once, and the kind of fault that it was."""

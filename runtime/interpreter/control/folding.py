@@ -5,6 +5,7 @@ It knows them from opset 13 on only, not across subgraphs, and not through every
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 
 import numpy as np
@@ -46,10 +47,18 @@ def fold(graph: onnx.GraphProto, opsets: Mapping[str, int], shapes: Shapes, oute
     for tensor in graph.initializer:
         if np.prod(tensor.dims, dtype=object) <= SMALL:
             known[tensor.name] = onnx.numpy_helper.to_array(tensor)
-    kept, changed = [], False
-    for node in graph.node:
+    kept: list[onnx.NodeProto] = []
+    changed = False
+    pending = collections.deque(graph.node)
+    while pending:
+        node = pending.popleft()
         value = _value(node, opsets, shapes, known)
-        if value is None:
+        chosen = _chosen_branch(node, known)
+        if chosen is not None:
+            graph.initializer.extend(chosen.initializer)
+            pending.extendleft(reversed(chosen.node))
+            changed = True
+        elif value is None:
             kept.append(node)
             for attribute in node.attribute:
                 for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -58,11 +67,41 @@ def fold(graph: onnx.GraphProto, opsets: Mapping[str, int], shapes: Shapes, oute
             known[node.output[0]] = value
             graph.initializer.append(onnx.numpy_helper.from_array(value, node.output[0]))
             changed = True
-    if len(kept) < len(graph.node):
+    if changed:
         nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
         del graph.node[:]
         graph.node.extend(nodes)
     return changed
+
+
+def _chosen_branch(node: onnx.NodeProto, known: Mapping[str, Array]) -> onnx.GraphProto | None:
+    """The branch that an If takes, if that is known, under names of its own but for the results."""
+    condition = known.get(node.input[0]) if node.op_type == "If" and node.input else None
+    if condition is None or condition.size != 1 or node.domain not in ("", "ai.onnx"):
+        return None
+    name = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+    branch = onnx.GraphProto()
+    branch.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == name))
+    made = [tensor.name for tensor in branch.initializer] + [name for inner in branch.node for name in inner.output]
+    names = {name: f"{node.name or node.output[0]}/{name}" for name in made if name}
+    _rename(branch, names)
+    for result, output in zip(branch.output, node.output, strict=False):
+        branch.node.append(onnx.helper.make_node("Identity", [names.get(result.name, result.name)], [output]))
+    return branch
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Gives values other names, in the graphs inside, too, which may read them."""
+    for tensor in graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _rename(inner, names)
+                for info in inner.output:
+                    info.name = names.get(info.name, info.name)
 
 
 def _value(node: onnx.NodeProto, opsets: Mapping[str, int], shapes: Shapes, known: Mapping[str, Array]) -> Array | None:
