@@ -22,7 +22,7 @@ NAME = {"darwin": "liblooplift_onnxruntime.dylib", "win32": "looplift_onnxruntim
 )
 """The library's file name on this system."""
 
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-shared", "-s")
+FLAGS = ("-std=gnu11", "-O3", "-fno-inline-functions", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-shared", "-s")
 """Nothing that would let a compiler round otherwise than the source says: products and sums are not contracted."""
 
 

@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Into the loops, also where a compiler is told to keep code small: else these are not computed as vectors. */
+#define INLINE static inline __attribute__((always_inline))
+
 enum kind { U8, U16, U32, U64, F16, BF16, F32, F64, KINDS };
 
 struct element {
@@ -21,14 +24,14 @@ struct element {
      {11, F64, 8}, {12, U32, 4}, {13, U64, 8}, {16, BF16, 2}}
 enum { ELEMENT_COUNT = 12 };
 
-static inline float float_of_bits(uint32_t bits)
+INLINE float float_of_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t bits_of_float(float value)
+INLINE uint32_t bits_of_float(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -36,7 +39,7 @@ static inline uint32_t bits_of_float(float value)
 }
 
 /* No branches, so that rows of them are computed as vectors; no subnormal float on the way. */
-static inline float float_of_f16(uint16_t half)
+INLINE float float_of_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, magnitude = half & 0x7fffu;
     uint32_t normal = (magnitude << 13) + (112u << 23);
@@ -45,7 +48,7 @@ static inline float float_of_f16(uint16_t half)
     return float_of_bits(sign | (magnitude < 0x400u ? subnormal : normal));
 }
 
-static inline uint16_t f16_of_float(float value)
+INLINE uint16_t f16_of_float(float value)
 {
     uint32_t bits = bits_of_float(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -56,22 +59,22 @@ static inline uint16_t f16_of_float(float value)
     return (uint16_t)(sign | (magnitude >= 0x47800000u ? large : half));
 }
 
-static inline float float_of_bf16(uint16_t half)
+INLINE float float_of_bf16(uint16_t half)
 {
     return float_of_bits((uint32_t)half << 16);
 }
 
-static inline uint16_t bf16_of_float(float value)
+INLINE uint16_t bf16_of_float(float value)
 {
     uint32_t bits = bits_of_float(value);
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
-static inline uint16_t sum_of_f16(uint16_t a, uint16_t b) { return f16_of_float(float_of_f16(a) + float_of_f16(b)); }
-static inline uint16_t product_of_f16(uint16_t a, uint16_t b) { return f16_of_float(float_of_f16(a) * float_of_f16(b)); }
-static inline uint16_t sum_of_bf16(uint16_t a, uint16_t b) { return bf16_of_float(float_of_bf16(a) + float_of_bf16(b)); }
-static inline uint16_t product_of_bf16(uint16_t a, uint16_t b)
+INLINE uint16_t sum_of_f16(uint16_t a, uint16_t b) { return f16_of_float(float_of_f16(a) + float_of_f16(b)); }
+INLINE uint16_t product_of_f16(uint16_t a, uint16_t b) { return f16_of_float(float_of_f16(a) * float_of_f16(b)); }
+INLINE uint16_t sum_of_bf16(uint16_t a, uint16_t b) { return bf16_of_float(float_of_bf16(a) + float_of_bf16(b)); }
+INLINE uint16_t product_of_bf16(uint16_t a, uint16_t b)
 {
     return bf16_of_float(float_of_bf16(a) * float_of_bf16(b));
 }
