@@ -22,8 +22,15 @@ NAME = {"darwin": "liblooplift_onnxruntime.dylib", "win32": "looplift_onnxruntim
 )
 """The library's file name on this system."""
 
-FLAGS = ("-std=gnu11", "-O3", "-fno-inline-functions", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-shared", "-s")
-"""Nothing that would let a compiler round otherwise than the source says: products and sums are not contracted."""
+FLAGS = (
+    *("-std=gnu11", "-O3", "-fno-inline-functions", "-fvisibility=hidden", "-shared", "-s"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+)
+"""Nothing that would let a compiler round otherwise than the source says: products and sums are not contracted.
+
+Without regard to errno and to what traps, which changes no result, rows of 16-bit floats become vectors. Functions
+that are not marked are not inlined, which would make the library a tenth larger and no faster.
+"""
 
 
 class CompilerError(Exception):
