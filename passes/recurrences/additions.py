@@ -36,7 +36,7 @@ def all_additions(carry: Carry, evolution: Additions, over: OverTime, previous: 
     ]
     steps = emit.op("Concat", [emit.op("Mul", [count, emit.const([len(columns)])]), state], {"axis": 0})
     # Before opset 14 an extent of 0 is copied: only that of the iterations can be 0, and is 0 before, too.
-    flags = {"allowzero": 1} if emit.opset >= KEEPS_ZEROS else {}
+    flags: dict[str, ir.Attr | int | list[int]] = {"allowzero": 1} if emit.opset >= KEEPS_ZEROS else {}
     series = emit.op("Reshape", [emit.op("Concat", columns, {"axis": 1}), steps], flags)
     return written(new_node("PrefixSum", [carry.initial, series], previous=previous), carry, over)
 
