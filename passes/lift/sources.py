@@ -14,6 +14,8 @@ from looplift.passes.recurrences.cells import CellSeries
 from looplift.passes.recurrences.cells import all_steps as all_cell_steps
 from looplift.passes.recurrences.nested import all_steps, by_iteration, outer_states
 from looplift.passes.recurrences.nodes import add_step, linear_recurrence, new_node, prefix_sum
+from looplift.passes.recurrences.running_flag import counted
+from looplift.passes.recurrences.running_flag import flags as flags_of
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.own_nodes import flag
 from looplift.patterns.graph.refusal import Refusal, Refused
@@ -21,7 +23,16 @@ from looplift.patterns.graph.shapes import advice
 from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.values import source
 from looplift.patterns.graph.view import Carry, LoopView, ScanInput, View
-from looplift.patterns.loops.evolution import Additions, AddStep, CellState, Continued, LinearRecurrence, PrefixSum
+from looplift.patterns.loops.evolution import (
+    Additions,
+    AddStep,
+    CellState,
+    Continued,
+    Evolution,
+    LinearRecurrence,
+    PrefixSum,
+    RunningFlag,
+)
 from looplift.patterns.loops.trip import Scanned, Trip
 from looplift.patterns.recurrences.recurrence import RecurrenceProof
 
@@ -107,10 +118,14 @@ class MovingParts:
         cell = self._cell_of(carry.index)
         if cell is not None:
             return self._cell(carry, cell, over).finals[cell.place]
-        for previous in (True, False):
-            if (carry.index, previous) in self._nodes:
-                return self._nodes[carry.index, previous].outputs[0]
-        return self._node(carry, over, previous=False).outputs[0]
+        made = [self._nodes[key] for key in ((carry.index, True), (carry.index, False)) if key in self._nodes]
+        state = (made[0] if made else self._node(carry, over, previous=False)).outputs[0]
+        evolution = self._evolution(carry)
+        return flags_of(state, evolution, self._emit) if isinstance(evolution, RunningFlag) else state
+
+    def _evolution(self, carry: Carry) -> Evolution | None:
+        proof = self._answers[carry.index]
+        return proof.evolution if isinstance(proof, RecurrenceProof) else None
 
     def trip_count(self, emit: Emitter) -> ir.Value:
         """The number of iterations, an int64 scalar, written once."""
@@ -199,8 +214,9 @@ class MovingParts:
         return self.previous_states(carry, over)
 
     def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
-        rows, proof = self._node(carry, over, previous=previous).outputs[1], self._answers[carry.index]
-        evolution = proof.evolution if isinstance(proof, RecurrenceProof) else None
+        rows, evolution = self._node(carry, over, previous=previous).outputs[1], self._evolution(carry)
+        if isinstance(evolution, RunningFlag):
+            return flags_of(rows, evolution, self._emit)
         if isinstance(evolution, Continued):
             return outer_states(rows, evolution, over, previous=previous)
         if isinstance(evolution, Additions):
@@ -257,6 +273,8 @@ class MovingParts:
             return all_steps(proof.carry, proof.evolution, over, previous)
         if isinstance(proof.evolution, Additions):
             return all_additions(proof.carry, proof.evolution, over, previous)
+        if isinstance(proof.evolution, RunningFlag):
+            return counted(proof.carry, proof.evolution, over, previous)
         if isinstance(proof.evolution, PrefixSum):
             return prefix_sum(proof.carry, proof.evolution, over, previous)
         assert isinstance(proof.evolution, LinearRecurrence), "cells have a node of their own"

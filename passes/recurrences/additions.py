@@ -7,7 +7,6 @@ import math
 import onnx_ir as ir
 
 from looplift.passes.graph.trip_counts import to_vector
-from looplift.passes.recurrences.forms.cost import WIDEST_SUM
 from looplift.passes.recurrences.nodes import new_node, signed, written
 from looplift.passes.vectorize import OverTime
 from looplift.patterns.graph.constants import INT64_MAX
@@ -19,6 +18,10 @@ KEEPS_ZEROS = 14
 """Opset from which Reshape can be told that an extent of 0 means 0."""
 
 
+WIDEST = 256
+"""Elements of a state up to which twice as many steps of a running sum are faster than a Loop (ONNX Runtime 1.32)."""
+
+
 def all_additions(carry: Carry, evolution: Additions, over: OverTime, previous: bool) -> ir.Node:
     """PrefixSum (v_initial, x) of x ``[N * k, *state]``: the k addends of each of N iterations one after the other."""
     emit, dims = over.emit, over.types[carry.previous].shape or ()
@@ -27,7 +30,7 @@ def all_additions(carry: Carry, evolution: Additions, over: OverTime, previous: 
     known = [dim for dim in dims if isinstance(dim, int) and dim > 0]
     if emit.opset < KEEPS_ZEROS and len(known) < len(dims):
         raise Refused(Refusal("extents may be 0, and opset 14 is needed", over.view.node))
-    if len(known) == len(dims) and math.prod(known) > WIDEST_SUM:
+    if len(known) == len(dims) and math.prod(known) > WIDEST:
         raise Refused(Refusal("so wide a state gains nothing by a step for each addition", over.view.node))
     count, state = to_vector(emit, over.trip_count()), emit.op("Shape", [carry.initial])
     rows = emit.op("Concat", [count, state], {"axis": 0})

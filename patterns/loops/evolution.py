@@ -79,6 +79,17 @@ class Additions:
 
 
 @dataclasses.dataclass(frozen=True)
+class RunningFlag:
+    """v' = v op x[t] of truth values: `op` is Or, And or Xor."""
+
+    op: str
+    value: ir.Value
+
+    def __str__(self) -> str:
+        return f"running {self.op} of '{self.value.name}'"
+
+
+@dataclasses.dataclass(frozen=True)
 class LinearRecurrence:
     """v' = a[t]*v + b[t]: a product rounded, then a sum rounded. `addends` empty: v' = a[t]*v."""
 
@@ -110,7 +121,16 @@ class Unknown:
 
 
 Evolution = (
-    Invariant | AddStep | PrefixSum | Additions | LinearRecurrence | Continued | CellState | Overwritten | Unknown
+    Invariant
+    | AddStep
+    | PrefixSum
+    | Additions
+    | RunningFlag
+    | LinearRecurrence
+    | Continued
+    | CellState
+    | Overwritten
+    | Unknown
 )
 
 
@@ -129,7 +149,7 @@ class Chain:
     addends: tuple[Term, ...]
 
 
-Image = Affine | Chain | Unknown
+Image = Affine | Chain | RunningFlag | Unknown
 Transfer = Callable[["Walk", ir.Node], Image]
 
 
@@ -223,6 +243,8 @@ def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine | Cha
     for image in (left, right):
         if isinstance(image, Unknown):
             return image
+        if isinstance(image, RunningFlag):
+            return Unknown(Refusal(f"{node.op_type} of a running {image.op}", node))
     if isinstance(left, Affine | Chain) and isinstance(right, Affine | Chain):
         return Unknown(Refusal(reason_if_both, node))
     if isinstance(left, Affine | Chain):
@@ -278,6 +300,15 @@ def _mul(walk: Walk, node: ir.Node) -> Image:
     return Affine(Term(other, moving.factor is not None and moving.factor.negated))
 
 
+def _flag(walk: Walk, node: ir.Node) -> Image:
+    sides = _sides(walk, node, f"both sides of {node.op_type} depend on the carried value")
+    if isinstance(sides, Unknown):
+        return sides
+    if sides[0] != Affine():
+        return Unknown(Refusal(f"{node.op_type} of what the carried value has become", node))
+    return RunningFlag(node.op_type, sides[1])
+
+
 def _copy(walk: Walk, node: ir.Node) -> Image:
     return walk.image(node.inputs[0])  # type: ignore[arg-type, return-value]
 
@@ -297,6 +328,7 @@ def _reshape(walk: Walk, node: ir.Node) -> Image:
 
 TRANSFER: dict[str, Transfer] = {
     "Add": _add,
+    "And": _flag,
     "Cast": _cast,
     "CastLike": _cast,
     "Expand": _reshape,
@@ -304,9 +336,11 @@ TRANSFER: dict[str, Transfer] = {
     "Identity": _copy,
     "Mul": _mul,
     "Neg": _neg,
+    "Or": _flag,
     "Reshape": _reshape,
     "Sub": _sub,
     "Sum": _add,
+    "Xor": _flag,
 }
 """How an operator carries the symbol on; the same for every version of the operator in opsets 8 to 28.
 
@@ -335,6 +369,8 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
         return Overwritten(carry.updated)
     if isinstance(image, Unknown):
         return image
+    if isinstance(image, RunningFlag):
+        return image
     if isinstance(image, Chain):
         return Additions(image.addends)
     if image.factor is not None:
@@ -356,6 +392,7 @@ __all__ = [
     "LinearRecurrence",
     "Overwritten",
     "PrefixSum",
+    "RunningFlag",
     "Term",
     "Unknown",
     "evolution_of",

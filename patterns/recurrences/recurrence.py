@@ -15,6 +15,7 @@ from looplift.patterns.loops.evolution import (
     Evolution,
     LinearRecurrence,
     PrefixSum,
+    RunningFlag,
 )
 from looplift.patterns.loops.trip import Trip
 
@@ -35,7 +36,7 @@ class RecurrenceProof:
     """A carry is a recurrence: its form, and each obligation with the fact that discharged it."""
 
     carry: Carry
-    evolution: AddStep | PrefixSum | Additions | LinearRecurrence | Continued | CellState
+    evolution: AddStep | PrefixSum | Additions | RunningFlag | LinearRecurrence | Continued | CellState
     obligations: tuple[Obligation, ...]
 
 
@@ -52,7 +53,7 @@ def keeps_shape(question: Question) -> Obligation | Refusal:
 
 def series_proof(
     question: Question,
-    evolution: PrefixSum | Additions | LinearRecurrence | Continued | CellState,
+    evolution: PrefixSum | Additions | RunningFlag | LinearRecurrence | Continued | CellState,
     once: str,
     free: str,
 ) -> RecurrenceProof | Refusal:
