@@ -14,7 +14,6 @@ from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.view import Carry
 from looplift.patterns.loops.evolution import RunningFlag
 
-
 WIDEST = 128
 """Elements of a state up to which counting in int64 is faster than a Scan of one byte each (ONNX Runtime 1.32)."""
 
