@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
 from looplift.passes import collection
+from looplift.passes.clean.branches import spell_constants
 from looplift.passes.clean.drop_dead import DropDead
 from looplift.passes.clean.forward_invariant_carries import ForwardInvariantCarries
 from looplift.passes.clean.hoist_invariants import HoistInvariants
@@ -227,6 +228,7 @@ def _attempt(
         return Attempt(model.clone(), journal.end(work, reason))
     for place in places(work):
         drop_unused_nodes(place.graph)  # dead readers and calls would count as others do
+    spell_constants(work)
     run(InlineLoops(), work, journal)
     for node, _ in every_loop(work):
         if int(node.metadata_props[ORIGIN]) in frozen:

@@ -13,6 +13,7 @@ from looplift.patterns.graph.shapes import equal_entries
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.values import nodes_within, subgraphs
 from looplift.patterns.graph.view import is_any_loop
+from looplift.patterns.graph.walk import places
 from looplift.runtime.errors import LoopliftError
 
 
@@ -53,10 +54,7 @@ def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
     branch.outputs[:] = []
     moved: dict[ir.Value, ir.Value] = {}
     for value in list(branch.initializers.values()):
-        if value.const_value is None:
-            raise LoopliftError(f"initializer '{value.name}' in a branch of {label(node)} has no value")
-        constant = ir.node("Constant", inputs=[], attributes={"value": ir.AttrTensor("value", value.const_value)})
-        constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
+        constant = _constant(node, value)
         node.prepend(constant)
         moved[value] = constant.outputs[0]
         replace_value(value, constant.outputs[0])
@@ -66,3 +64,34 @@ def inline_branch(node: ir.Node, branch: ir.Graph, journal: Journal) -> None:
     for output, result in zip(node.outputs, results, strict=True):
         replace_value(output, moved.get(result, result))
     remove_node(node)
+
+
+def _constant(node: ir.Node, value: ir.Value) -> ir.Node:
+    """A Constant that holds an initializer of one of the node's branches."""
+    if value.const_value is None:
+        raise LoopliftError(f"initializer '{value.name}' in a branch of {label(node)} has no value")
+    constant = ir.node("Constant", inputs=[], attributes={"value": ir.AttrTensor("value", value.const_value)})
+    constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
+    return constant
+
+
+SMALL = 1024
+"""Elements. Larger initializers stay where they are."""
+
+
+def spell_constants(model: ir.Model) -> None:
+    """Makes Constant nodes of the small initializers of branches, as which ONNX Runtime's optimizers leave constants.
+
+    Engines make initializers of Constants in turn, so nothing changes for them. Preserves bits.
+    """
+    for place in places(model):
+        for node in place.graph:
+            for branch in subgraphs(node) if is_standard(node, "If") else ():
+                for value in list(branch.initializers.values()):
+                    if value.const_value is None or value.const_value.size > SMALL:
+                        continue
+                    constant = _constant(node, value)
+                    name = branch.initializers.pop(str(value.name)).name
+                    replace_value(value, constant.outputs[0])
+                    constant.outputs[0].name = name
+                    branch.insert_before(branch[0], constant) if len(branch) else branch.append(constant)

@@ -150,7 +150,10 @@ def _dim(entry: Any) -> Dim:
 MICROSOFT = "com.microsoft"
 """Where ONNX Runtime's optimizers and quantizers put what they make of several nodes."""
 
-_LIKE_FIRST = frozenset(
+NOT_IN_ONNX = frozenset({"SimplifiedLayerNormalization"})
+"""Operators of its own that it puts into the default domain."""
+
+_LIKE_FIRST = NOT_IN_ONNX | frozenset(
     {
         "BiasGelu",
         "FastGelu",

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from looplift.patterns.graph.constants import constant_tensor
-from looplift.patterns.graph.operator_types import MICROSOFT, Fact, contributed_types, operator_types
+from looplift.patterns.graph.operator_types import MICROSOFT, NOT_IN_ONNX, Fact, contributed_types, operator_types
 from looplift.patterns.graph.operators import Trait, has, has_references, is_standard
 from looplift.patterns.graph.own_nodes import initial, is_recurrence, series
 from looplift.patterns.graph.refusal import Refusal
@@ -248,7 +248,7 @@ def infer_node(node: ir.Node, known: Types, opset: int) -> tuple[TensorType, ...
         return _loop_types(node, known, opset) or nothing
     if has_references(node) or has_subgraphs(node):
         return nothing
-    if node.domain == MICROSOFT:
+    if node.domain == MICROSOFT or node.op_type in NOT_IN_ONNX:
         read = [None if value is None else known[value].pair for value in node.inputs]
         return tuple(TensorType(*fact) for fact in contributed_types(node, read, opset))
     if not is_standard(node):

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 import looplift
-from looplift.patterns.graph.operator_types import _BROADCASTS, _LIKE_FIRST, _PRODUCTS
+from looplift.patterns.graph.operator_types import _BROADCASTS, _LIKE_FIRST, _PRODUCTS, NOT_IN_ONNX
 from looplift.patterns.graph.types import Types, infer_node
 from tests.helpers import model
 
@@ -22,6 +22,7 @@ NODES = {
         "SkipSimplifiedLayerNormalization(x, y, g)",
         {"x": (2, 3, 4), "y": (2, 3, 4), "g": (4,)},
     ),
+    "SimplifiedLayerNormalization": ("SimplifiedLayerNormalization(x, g)", {"x": (2, 3, 4), "g": (4,)}),
     "QLinearSigmoid": ("QLinearSigmoid(q, s, z, s, z)", {"q": (2, 3)}),
     "QLinearLeakyRelu": ("QLinearLeakyRelu(q, s, z, s, z)", {"q": (2, 3)}),
     "QLinearSoftmax": ("QLinearSoftmax<axis = 1, opset = 13>(q, s, z, s, z)", {"q": (2, 3)}),
@@ -47,8 +48,9 @@ def test_what_onnx_runtime_computes(name):
     ports = ", ".join(
         f"{'uint8' if key in 'qp' else 'float'}[{','.join(map(str, dim))}] {key}" for key, dim in arrays.items()
     )
+    domain = "" if name in NOT_IN_ONNX else "com.microsoft."
     constants = "s = Constant<value = float {0.5}>() z = Constant<value = uint8 {3}>()"
-    text = f"{HEAD} g ({ports}) => (float[?] o) {{ {constants} o = com.microsoft.{call} }}"
+    text = f"{HEAD} g ({ports}) => (float[?] o) {{ {constants} o = {domain}{call} }}"
     proto = onnx.parser.parse_model(text)
     proto.graph.output[0].type.Clear()
     known = Types()
