@@ -14,9 +14,11 @@ from looplift.passes.recurrences.cells import CellSeries
 from looplift.passes.recurrences.cells import all_steps as all_cell_steps
 from looplift.passes.recurrences.nested import all_steps, by_iteration, outer_states
 from looplift.passes.recurrences.nodes import add_step, linear_recurrence, new_node, prefix_sum
+from looplift.passes.recurrences.resets import all_states
 from looplift.passes.recurrences.running_flag import counted
 from looplift.passes.recurrences.running_flag import flags as flags_of
 from looplift.passes.vectorize import OverTime
+from looplift.patterns.graph.constants import INT64_MAX
 from looplift.patterns.graph.own_nodes import flag
 from looplift.patterns.graph.refusal import Refusal, Refused
 from looplift.patterns.graph.shapes import advice
@@ -31,6 +33,7 @@ from looplift.patterns.loops.evolution import (
     Evolution,
     LinearRecurrence,
     PrefixSum,
+    Resets,
     RunningFlag,
 )
 from looplift.patterns.loops.trip import Scanned, Trip
@@ -58,6 +61,7 @@ class MovingParts:
         self._busy: set[int] = set()
         self._overwritten: dict[int, ir.Value] = {}
         self._cells: dict[int, CellSeries] = {}
+        self._with_resets: dict[int, ir.Value] = {}
         self._count: ir.Value | None = None
 
     @property
@@ -118,6 +122,8 @@ class MovingParts:
         cell = self._cell_of(carry.index)
         if cell is not None:
             return self._cell(carry, cell, over).finals[cell.place]
+        if isinstance(self._evolution(carry), Resets):
+            return self._emit.op("Gather", [self._reset_states(carry, over), self._emit.const(-1)], {"axis": 0})
         made = [self._nodes[key] for key in ((carry.index, True), (carry.index, False)) if key in self._nodes]
         state = (made[0] if made else self._node(carry, over, previous=False)).outputs[0]
         evolution = self._evolution(carry)
@@ -213,7 +219,21 @@ class MovingParts:
             raise Refused(_may_change(carry, over))
         return self.previous_states(carry, over)
 
+    def _reset_states(self, carry: Carry, over: OverTime) -> ir.Value:
+        """The initial state and that after each iteration, of a state with resets."""
+        evolution = self._evolution(carry)
+        assert isinstance(evolution, Resets)
+        if carry.index not in self._with_resets:
+            with self._once(carry):
+                first = self._emit.unsqueeze(carry.initial, [0])
+                states = all_states(carry, evolution, over)
+            self._with_resets[carry.index] = self._emit.op("Concat", [first, states], {"axis": 0})
+        return self._with_resets[carry.index]
+
     def _rows(self, carry: Carry, over: OverTime, *, previous: bool) -> ir.Value:
+        if isinstance(self._evolution(carry), Resets):
+            states = self._reset_states(carry, over)
+            return self._emit.slice(states, 0, -1, 0) if previous else self._emit.slice(states, 1, INT64_MAX, 0)
         rows, evolution = self._node(carry, over, previous=previous).outputs[1], self._evolution(carry)
         if isinstance(evolution, RunningFlag):
             return flags_of(rows, evolution, self._emit)

@@ -12,16 +12,27 @@ from looplift.patterns.loops.evolution import (
     LinearRecurrence,
     Overwritten,
     PrefixSum,
+    Resets,
     RunningFlag,
     Unknown,
 )
-from looplift.patterns.recurrences import add_step, additions, cell, linear_recurrence, nested, prefix_sum, running_flag
+from looplift.patterns.recurrences import (
+    add_step,
+    additions,
+    cell,
+    linear_recurrence,
+    nested,
+    prefix_sum,
+    resets,
+    running_flag,
+)
 from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof
 
 RECOGNISERS = {
     AddStep: add_step.recognise,
     PrefixSum: prefix_sum.recognise,
     Additions: additions.recognise,
+    Resets: resets.recognise,
     RunningFlag: running_flag.recognise,
     LinearRecurrence: linear_recurrence.recognise,
     Continued: nested.recognise,

@@ -15,6 +15,7 @@ from looplift.patterns.loops.evolution import (
     Evolution,
     LinearRecurrence,
     PrefixSum,
+    Resets,
     RunningFlag,
 )
 from looplift.patterns.loops.trip import Trip
@@ -36,7 +37,7 @@ class RecurrenceProof:
     """A carry is a recurrence: its form, and each obligation with the fact that discharged it."""
 
     carry: Carry
-    evolution: AddStep | PrefixSum | Additions | RunningFlag | LinearRecurrence | Continued | CellState
+    evolution: AddStep | PrefixSum | Additions | RunningFlag | Resets | LinearRecurrence | Continued | CellState
     obligations: tuple[Obligation, ...]
 
 
@@ -53,7 +54,7 @@ def keeps_shape(question: Question) -> Obligation | Refusal:
 
 def series_proof(
     question: Question,
-    evolution: PrefixSum | Additions | RunningFlag | LinearRecurrence | Continued | CellState,
+    evolution: PrefixSum | Additions | RunningFlag | Resets | LinearRecurrence | Continued | CellState,
     once: str,
     free: str,
 ) -> RecurrenceProof | Refusal:

@@ -75,7 +75,6 @@ def test_of_any_type(dtype, numpy):
         "s = Add(h, r) hn = Where(m, r, s)",  # a reset: 0 * h is not 0 where h is infinite
         "c = Less(h, r) s = Add(h, r) hn = Where(c, s, h)",  # the choice looks at the state
         "s = Add(h, r) t = Add(s, a) hn = Where(m, t, h)",  # two additions round twice
-        "hn = Where(m, r, h)",
     ],
 )
 def test_what_stays(body):

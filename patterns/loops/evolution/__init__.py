@@ -25,112 +25,18 @@ from looplift.patterns.graph.view import Carry, View
 from looplift.patterns.loops.cells import STATES, CellState, cell_state
 from looplift.patterns.loops.continued import Continued, continued
 from looplift.patterns.loops.dependence import Dependence
-
-
-@dataclasses.dataclass(frozen=True)
-class Term:
-    """A signed body value: an addend or a factor of a recurrence. `value` None is the number one."""
-
-    value: ir.Value | None
-    negated: bool = False
-
-    def flipped(self) -> Term:
-        """The term with the other sign; exact for every number."""
-        return Term(self.value, not self.negated)
-
-    def __str__(self) -> str:
-        text = "1" if self.value is None else f"'{self.value.name}'"
-        return f"-{text}" if self.negated else text
-
-
-@dataclasses.dataclass(frozen=True)
-class Invariant:
-    """v' = v."""
-
-
-@dataclasses.dataclass(frozen=True)
-class AddStep:
-    """v' = v + step, the step the same in every iteration. Several steps only for integers."""
-
-    steps: tuple[Term, ...]
-
-    def __str__(self) -> str:
-        return "add-step by " + " + ".join(map(str, self.steps))
-
-
-@dataclasses.dataclass(frozen=True)
-class PrefixSum:
-    """v' = v + x[t]. Several addends only for integers."""
-
-    addends: tuple[Term, ...]
-
-    def __str__(self) -> str:
-        return "prefix sum of " + " + ".join(map(str, self.addends))
-
-
-@dataclasses.dataclass(frozen=True)
-class Additions:
-    """v' = (v + x1[t]) + x2[t] ..., each sum rounded: as many steps of a prefix sum in every iteration."""
-
-    addends: tuple[Term, ...]
-
-    def __str__(self) -> str:
-        return "prefix sum, in every iteration, of " + ", then of ".join(map(str, self.addends))
-
-
-@dataclasses.dataclass(frozen=True)
-class RunningFlag:
-    """v' = v op x[t] of truth values: `op` is Or, And or Xor."""
-
-    op: str
-    value: ir.Value
-
-    def __str__(self) -> str:
-        return f"running {self.op} of '{self.value.name}'"
-
-
-@dataclasses.dataclass(frozen=True)
-class LinearRecurrence:
-    """v' = a[t]*v + b[t]: a product rounded, then a sum rounded. `addends` empty: v' = a[t]*v."""
-
-    factor: Term
-    addends: tuple[Term, ...]
-
-    def __str__(self) -> str:
-        return f"linear recurrence {self.factor}*v" + "".join(f" + {term}" for term in self.addends)
-
-
-@dataclasses.dataclass(frozen=True)
-class Overwritten:
-    """v' = f(...), which does not read v: each state is the value made one iteration before."""
-
-    value: ir.Value
-
-    def __str__(self) -> str:
-        return f"overwritten by '{self.value.name}'"
-
-
-@dataclasses.dataclass(frozen=True)
-class Unknown:
-    """No known form; the refusal says which node ended the search and why."""
-
-    refusal: Refusal
-
-    def __str__(self) -> str:
-        return f"not a known recurrence: {self.refusal}"
-
-
-Evolution = (
-    Invariant
-    | AddStep
-    | PrefixSum
-    | Additions
-    | RunningFlag
-    | LinearRecurrence
-    | Continued
-    | CellState
-    | Overwritten
-    | Unknown
+from looplift.patterns.loops.evolution.forms import (
+    Additions,
+    AddStep,
+    Evolution,
+    Invariant,
+    LinearRecurrence,
+    Overwritten,
+    PrefixSum,
+    Resets,
+    RunningFlag,
+    Term,
+    Unknown,
 )
 
 
@@ -149,7 +55,7 @@ class Chain:
     addends: tuple[Term, ...]
 
 
-Image = Affine | Chain | RunningFlag | Unknown
+Image = Affine | Chain | RunningFlag | Resets | Unknown
 Transfer = Callable[["Walk", ir.Node], Image]
 
 
@@ -243,8 +149,8 @@ def _sides(walk: Walk, node: ir.Node, reason_if_both: str) -> tuple[Affine | Cha
     for image in (left, right):
         if isinstance(image, Unknown):
             return image
-        if isinstance(image, RunningFlag):
-            return Unknown(Refusal(f"{node.op_type} of a running {image.op}", node))
+        if isinstance(image, RunningFlag | Resets):
+            return Unknown(Refusal(f"{node.op_type} of a {image}", node))
     if isinstance(left, Affine | Chain) and isinstance(right, Affine | Chain):
         return Unknown(Refusal(reason_if_both, node))
     if isinstance(left, Affine | Chain):
@@ -309,6 +215,28 @@ def _flag(walk: Walk, node: ir.Node) -> Image:
     return RunningFlag(node.op_type, sides[1])
 
 
+def _where(walk: Walk, node: ir.Node) -> Image:
+    """A choice, for all elements at once, between a value and what the carried value has become."""
+    no_rule = Unknown(Refusal("the carried value goes through Where, which no rule follows", node))
+    condition, *sides = node.inputs
+    if condition is None or walk.image(condition) is not None or walk.types[condition].shape not in ((), (1,)):
+        return no_rule
+    images = [None if side is None else walk.image(side) for side in sides]
+    for image in images:
+        if isinstance(image, Unknown):
+            return no_rule
+    if sides[0] is None or sides[1] is None or (images[0] is None) == (images[1] is None):
+        return no_rule
+    when = images[0] is None
+    moving, value = (images[1], sides[0]) if when else (images[0], sides[1])
+    if not isinstance(moving, Affine) or moving.factor is not None:
+        return no_rule
+    dtype = walk.types[node.outputs[0]].dtype
+    if moving.addends and (dtype is None or not dtype.is_integer()):
+        return no_rule
+    return Resets(condition, when, value, moving.addends)
+
+
 def _copy(walk: Walk, node: ir.Node) -> Image:
     return walk.image(node.inputs[0])  # type: ignore[arg-type, return-value]
 
@@ -340,6 +268,7 @@ TRANSFER: dict[str, Transfer] = {
     "Reshape": _reshape,
     "Sub": _sub,
     "Sum": _add,
+    "Where": _where,
     "Xor": _flag,
 }
 """How an operator carries the symbol on; the same for every version of the operator in opsets 8 to 28.
@@ -369,7 +298,7 @@ def evolution_of(carry: Carry, view: View, types: Types, dependence: Dependence,
         return Overwritten(carry.updated)
     if isinstance(image, Unknown):
         return image
-    if isinstance(image, RunningFlag):
+    if isinstance(image, RunningFlag | Resets):
         return image
     if isinstance(image, Chain):
         return Additions(image.addends)
@@ -392,6 +321,7 @@ __all__ = [
     "LinearRecurrence",
     "Overwritten",
     "PrefixSum",
+    "Resets",
     "RunningFlag",
     "Term",
     "Unknown",
