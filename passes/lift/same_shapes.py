@@ -145,6 +145,7 @@ def _ask(loop: ir.Node, question: Question, values: dict[str | None, ir.Value], 
     for old, new in zip(olds, node.outputs, strict=True):
         new.type, new.shape = old.type, old.shape
         replace_value(old, new)
+        values[old.name] = new  # which another loop may ask about
     graph.remove(loop)
     otherwise = ir.Graph([], olds, nodes=[loop], name="as_it_was")
     equal = otherwise.clone(allow_outer_scope_values=True)
