@@ -54,6 +54,7 @@ FOUND = {
     9488: "rows declared of what they are copies of",
     9514: "a dead reader in a loop that must not change",
     10506: "an If by a constant, which ONNX Runtime inlines, in float16",
+    11117: "an integer sum with resets, of several steps that stay the same",
     11487: "two loops that ask for equal extents, one about what the other gives",
     11817: "rows inferred by a constant from outside",
     12343: "a loop that carries nothing, before opset 11",

@@ -89,13 +89,14 @@ def _series(term: Term, carry: Carry, over: OverTime) -> ir.Value:
 
 
 def _series_total(terms: Sequence[Term], carry: Carry, over: OverTime) -> ir.Value:
-    """The stack of the terms' sum, one of which varies: their elements broadcast, so their ranks are made equal."""
+    """The stack of the terms' sum: their elements broadcast, so their ranks are made equal."""
     if len(terms) == 1:
         return signed(_series(terms[0], carry, over), terms[0], over)
     values = [_value(term) for term in terms]
     rank = max(over.rank(value) for value in ([carry.previous, *values] if over.lead > 1 else values))
     operands = [over.operand(value, rank) for value in values]
-    return _total([signed(operand, term, over) for operand, term in zip(operands, terms, strict=True)], over)
+    total = _total([signed(operand, term, over) for operand, term in zip(operands, terms, strict=True)], over)
+    return total if any(over.varies(value) for value in values) else _over_time(total, over)
 
 
 def _over_time(value: ir.Value, over: OverTime) -> ir.Value:

@@ -22,6 +22,10 @@ BODIES = {
     "kept or set": ("float", "q = Where(f, p, x)"),
     "set or added to": ("int64", "a = Add(p, x) q = Where(f, z, a)"),
     "added to or set": ("int32", "a = Sub(p, x) b = Add(a, z) q = Where(f, b, x)"),
+    "steps that stay": (
+        "int64",
+        "c = Constant<value = int64[2] {3, -4}>() a = Add(p, c) b = Sub(a, v) q = Where(f, z, b)",
+    ),
     "set to what is added": ("int64", "a = Add(x, p) q = Where(f, x, a)"),
     "condition of one element": (
         "double",
