@@ -159,12 +159,13 @@ def _engine(
     for case, wanted in expected[pair].items():
         if wanted is None:
             continue
+        right = expected.get(SESSION, {}).get(case)
         try:
             got = run(program.feeds[case])
         except (LoopliftError, *ORT_ERRORS) as error:
-            yield Difference("error", target, pair, case, str(error))
+            if not _makes_up_extents(wanted, right):
+                yield Difference("error", target, pair, case, str(error))
             continue
-        right = expected.get(SESSION, {}).get(case)
         for index, (one, other) in enumerate(zip(wanted, got, strict=True)):
             result = compare(one, other, dataclasses.replace(tolerance, rank=ranks[index]))
             # An engine may be wrong about the original: some are about bodies that return their own inputs.
@@ -173,6 +174,12 @@ def _engine(
             )
             if not result.equal and not excused:
                 yield Difference("value", target, pair, case, f"output {index}: {result.message}")
+
+
+def _makes_up_extents(found: Sequence[Any], right: Sequence[Any] | None) -> bool:
+    """Whether an engine gives stacks of no rows extents of its own: 0, of which others need not make sense."""
+    pairs = zip(found, right or found, strict=True)
+    return any(np.size(one) == np.size(other) == 0 and np.shape(one) != np.shape(other) for one, other in pairs)
 
 
 def _tolerance(after: ir.Model, engine: str) -> Tolerance:
