@@ -5,9 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from looplift.patterns.graph.refusal import Obligation, Refusal
-from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.loops.evolution import Additions
-from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof, series_proof
+from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof, fits_state, series_proof
 
 SUMMED = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 """Element types of which engines make a running sum; integers need none of this, since their additions join."""
@@ -37,12 +36,7 @@ def recognise(question: Question) -> RecurrenceProof | Refusal:
     proof = series_proof(question, evolution, "each addition is a step", "what is added does not depend on the state")
     if isinstance(proof, Refusal):
         return proof
-    for term in evolution.addends:
-        shape = question.types[term.value].shape
-        if shape is None or not broadcast_surely([state.shape, shape]) or len(shape) > len(state.shape or ()):
-            return Refusal(f"whether {term} broadcasts to the state is not known", question.view.node)
-    return RecurrenceProof(
-        proof.carry,
-        proof.evolution,
-        (*proof.obligations, Obligation("what is added fits", "it broadcasts to the state")),
-    )
+    fits = [fits_state(question, term.value) for term in evolution.addends]
+    refusal = next((each for each in fits if isinstance(each, Refusal)), None)
+    proven = tuple(each for each in fits if isinstance(each, Obligation))
+    return refusal or RecurrenceProof(proof.carry, proof.evolution, (*proof.obligations, *proven))

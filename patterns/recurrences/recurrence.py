@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import onnx_ir as ir
+
 from looplift.patterns.graph.refusal import Obligation, Refusal
+from looplift.patterns.graph.speculatable import broadcast_surely
 from looplift.patterns.graph.types import Types
 from looplift.patterns.graph.view import Carry, LoopView, View
 from looplift.patterns.loops.evolution import (
@@ -65,3 +68,12 @@ def series_proof(
     path = f"'{question.carry.previous.name}' reaches the update on one path"
     obligations = (question.trip.fact, Obligation(once, str(evolution)), Obligation(free, path), shape)
     return RecurrenceProof(question.carry, evolution, obligations)
+
+
+def fits_state(question: Question, value: ir.Value | None) -> Obligation | Refusal:
+    """That a value broadcasts to the state's shape, and does not widen it."""
+    state, shape = question.types[question.carry.previous].shape or (), question.types[value].shape
+    name = "" if value is None else value.name
+    if shape is None or not broadcast_surely([state, shape]) or len(shape) > len(state):
+        return Refusal(f"whether '{name}' broadcasts to the state is not known", question.view.node)
+    return Obligation(f"'{name}' fits", "it broadcasts to the state")

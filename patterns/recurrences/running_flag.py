@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from looplift.patterns.graph.refusal import Obligation, Refusal
-from looplift.patterns.graph.speculatable import broadcast_surely
+from looplift.patterns.graph.refusal import Refusal
 from looplift.patterns.loops.evolution import RunningFlag
-from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof, series_proof
+from looplift.patterns.recurrences.recurrence import Question, RecurrenceProof, fits_state, series_proof
 
 OLDEST = 11
 """Opset of CumSum."""
@@ -31,8 +30,7 @@ def recognise(question: Question) -> RecurrenceProof | Refusal:
     proof = series_proof(question, evolution, "each iteration joins once", "the value does not depend on the state")
     if isinstance(proof, Refusal):
         return proof
-    state, value = question.types[question.carry.previous].shape or (), question.types[evolution.value].shape
-    if value is None or not broadcast_surely([state, value]) or len(value) > len(state):
-        return Refusal(f"whether '{evolution.value.name}' broadcasts to the state is not known", question.view.node)
-    fits = Obligation("the value fits", "it broadcasts to the state")
+    fits = fits_state(question, evolution.value)
+    if isinstance(fits, Refusal):
+        return fits
     return RecurrenceProof(proof.carry, proof.evolution, (*proof.obligations, fits))
